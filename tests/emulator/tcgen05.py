@@ -49,7 +49,8 @@ class Product:
 
     A pair of CTAs has half of the rows of each in each CTA. With ``scaled``, which are modifiers of
     the opcode, scale factors come behind A and B: a word per row. ``mask`` has words of lanes that
-    are left as they are.
+    are left as they are. ``moved`` is added to the addresses of D, and of A in tensor memory, as the
+    product is issued.
     """
 
     m: int
@@ -60,6 +61,7 @@ class Product:
     pair: bool = False
     scaled: str = ""
     mask: tuple[int, ...] = ()
+    moved: tuple[int, int] = (0, 0)
 
     def text(self) -> str:
         n = self.n
@@ -92,7 +94,7 @@ tcgen05.st.sync.aligned.32x32b.x4.b32 [%r23], {registers("a", 4)};
             f"@%p3 st.shared.v4.b32 [%r5+{o}], {{%a{i}, %a{i + 1}, %a{i + 2}, %a{i + 3}}};\n"
             for i, o in ((0, 0), (4, 128))
         )
-        first = "%rd10" if not self.in_tensor else "[%r9]"
+        first = "%rd10" if not self.in_tensor else "[%r13]"
         give = "\n".join(f"st.global.b32 [%rd6+{4 * i}], %d{i};" for i in range(wide))
         masked = registers("m", len(self.mask)) + ", " if self.mask else ""
         mask = " ".join(f"mov.b32 %m{i}, {word};" for i, word in enumerate(self.mask))
@@ -142,7 +144,8 @@ mov.u32 %r5, left; shr.u32 %r5, %r5, 4; cvt.u64.u32 %rd10, %r5; add.u64 %rd10, %
 mov.u32 %r5, right; shr.u32 %r5, %r5, 4; cvt.u64.u32 %rd11, %r5; add.u64 %rd11, %rd11, {matrix(0)};
 mov.b32 %r12, {self.word}; setp.ne.u32 %p4, %r12, %r12;
 {mask}
-tcgen05.mma.{group}.kind::{self.kind}{self.scaled} [%r8], {first}, %rd11, %r12, {factors}{masked}%p4;
+add.u32 %r14, %r8, {self.moved[0]}; add.u32 %r13, %r9, {self.moved[1]};
+tcgen05.mma.{group}.kind::{self.kind}{self.scaled} [%r14], {first}, %rd11, %r12, {factors}{masked}%p4;
 tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster{cast}.b64 {commit};
 ISSUED:
 {wait("%r3")}

@@ -175,12 +175,19 @@ def test_fma_rounds_once(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
                 assert got == nearest(exact)
 
 
-def test_fma_of_a_double_rounding() -> None:
-    # 1 + 2**-24 + 2**-60: rounding to float64 first would lose the last term, and tie to even.
-    a, b, c = (
-        np.array([v] * N, np.float32) for v in (2.0**-30 * (1 + 2**-20), 2.0**-30, 1 + 2**-23)
-    )
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("a", "b", "c"),
+    [
+        (1 + 2**-12, 1 - 2**-12 + 2**-24, 1.0),  # 1 + 2**-24 + 2**-60
+        (1 + 2**-20, 1 - 2**-20, 1 + 2**-23),  # 1 + 3 * 2**-24 - 2**-64
+    ],
+)
+def test_fma_of_a_double_rounding(a: float, b: float, c: float, sign: int) -> None:
+    """Rounding to float64 first would lose the last term, and tie to even."""
+    a, b, c = (np.array([v] * N, np.float32) for v in (a * 2.0**-24, sign * b, sign * c))
     exact = Fraction(float(a[0])) * Fraction(float(b[0])) + Fraction(float(c[0]))
+    assert nearest(exact) != np.float32(float(exact))
     out = evaluate("fma.rn.f32 %o, %i0, %i1, %i2;", [a, b, c], np.float32)
     assert out[0] == nearest(exact)
 

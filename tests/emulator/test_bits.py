@@ -197,7 +197,21 @@ TABLE: dict[str, tuple[tuple[str, ...], int, Callable[..., int]]] = {
             ("32",) * 3, 32, lambda a, b, c, t=t, w=w: pack(a, b, c if w < 16 else 0, t, w))
         for t in "us" for w in (8,)
     },
+    **{
+        f"{name}{relu}.{t}16x2 %o, %i0, %i1;": (("32", "32"), 32, lambda a, b, op=op, t=t, relu=relu: halves(a, b, op, t, relu))
+        for name, op in (("min", min), ("max", max)) for t, relu in (("u", ""), ("s", ""), ("s", ".relu"))
+    },
 }  # fmt: skip
+
+
+def halves(a: int, b: int, op: Callable[[int, int], int], kind: str, relu: str) -> int:
+    """Of each half the result of its own."""
+    out = 0
+    for at in (0, 16):
+        x, y = (v >> at & 0xFFFF for v in (a, b))
+        found = op(signed(x, 16), signed(y, 16)) if kind == "s" else op(x, y)
+        out |= (max(found, 0) if relu else found) % (1 << 16) << at
+    return out
 
 
 def pack(a: int, b: int, c: int, kind: str, width: int) -> int:

@@ -229,6 +229,19 @@ def test_stores_and_reductions_in_another_cta(op: str, kind: str, values: int) -
         assert got.view(code).tolist() == wanted.tolist()
 
 
+@pytest.mark.parametrize(("word", "kinds"), [(0, ["race"]), (3, ["race"]), (4, [])])
+def test_no_word_of_a_store_to_another_cta_is_read_before_it_is_there(
+    word: int, kinds: list[str]
+) -> None:
+    """One thread of a CTA stores four words; one of the other reads a word without a wait."""
+    body = FILL + BOTH.format(16) + (
+        "@%p0 bra HERE; xor.b32 %r10, %r9, 1; mapa.shared::cluster.u32 %r11, %r1, %r10; mapa.shared::cluster.u32 %r12, %r2, %r10;\n"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r11], {%r4, %r5, %r6, %r7}, [%r12];\n"
+        f"ld.shared.b32 %r13, [%r1+{4 * word}];\nHERE:\n" + wait() + "barrier.cluster.arrive; barrier.cluster.wait;"
+    )  # fmt: skip
+    assert run(body, noise(), noise(), np.zeros(BYTES, np.uint8), ctas=2)[:1] == kinds
+
+
 # Tensor maps ---------------------------------------------------------------------------------------
 
 

@@ -71,6 +71,8 @@ def test_there_is_one_device_with_a_context():
     assert cuda.cuInit(0) == (cuda.CUresult.CUDA_SUCCESS,)
     assert cuda.cuDeviceGetCount()[1] == runtime.cudaGetDeviceCount()[1] == 1
     assert int(cuda.cuCtxGetCurrent()[1]) != 0
+    assert int(cuda.cuDeviceGet(0)[1]) == int(cuda.cuCtxGetDevice()[1]) == 0
+    assert runtime.cudaGetDevice()[1] == 0
     assert cuda.cuDeviceGetName(64, 0)[1].decode() == H200.name
     assert cuda.cuMemGetInfo()[1:] == (H200.memory, H200.memory)
 

@@ -375,6 +375,14 @@ def test_a_refusal_names_line_reason_and_all_that_the_kernel_lacks() -> None:
     assert "tcgen05.shift.cta_group::1.down (1)" in said
 
 
+@pytest.mark.parametrize("kinds", ["u64.s32", "s64.u32", "u32.u64", "s32.s64"])
+def test_integers_of_64_bits_do_not_saturate(kinds: str) -> None:
+    to, source = ("%d1" if "64" in kind else "%r1" for kind in kinds.split("."))
+    text = f"{HEAD}cvt.sat.{kinds} {to}, {source};\nret;\n}}\n"
+    with pytest.raises(EmulatorError, match=rf"cvt\.sat\.{kinds} is not emulated"):
+        launch(text, [0], 1, 32)
+
+
 # Values, against exact rationals ---------------------------------------------------------------
 
 #: Bits of the exponent and of the fraction.

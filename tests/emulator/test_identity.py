@@ -54,6 +54,12 @@ def class_of(value: Any) -> type:
     return type("Made", (), {"value": value})
 
 
+def met_again(which: int) -> list[Any]:
+    """Two things alike, and one of them a second time."""
+    pair = [Held(1), Held(1)]
+    return [*pair, pair[which]]
+
+
 POINT, LINE = namedtuple("Point", "x y"), namedtuple("Line", "x y")
 #: Pairs of things that shape other code, and what makes them again.
 PAIRS: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
@@ -83,6 +89,7 @@ PAIRS: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
     (lambda: [1, 2], lambda: [2, 1]),
     (lambda: {"a": 1}, lambda: {"b": 1}),
     (lambda: {1, 2}, lambda: {1, 3}),
+    (lambda: met_again(0), lambda: met_again(1)),
     (lambda: 1, lambda: 1.0),
     (lambda: True, lambda: 1),
     (lambda: (1, (2,)), lambda: (1, 2)),

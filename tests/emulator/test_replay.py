@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mla_var3.emulator import launch
 from mla_var3.emulator.durations import Durations
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.replay import Replay, Span
@@ -151,6 +152,18 @@ def test_kernels_are_put_on_a_clock(kernel, seed: int | None) -> None:
     assert {s.what for s in replay.timeline().spans} <= {
         "run", "wait", "wgmma", "TMA load", "TMA store",
     }  # fmt: skip
+
+
+def test_a_warp_that_is_not_full_is_one_of_its_cta() -> None:
+    text = (
+        ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 x)\n"
+        "{\n.reg .b32 %r<2>;\nmov.u32 %r1, %tid.x;\nadd.u32 %r1, %r1, 1;\n"
+        "bar.sync 0;\nadd.u32 %r1, %r1, 1;\nret;\n}\n"
+    )
+    done = launch(text, [0], 2, 33, cluster=2, options=Options(timeline=True))
+    assert done.trace is not None
+    replay = Replay(done.trace, done.counts.program.kernel.instructions)
+    assert {(s.cta, s.warp) for s in replay.spans} == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
 def test_what_copies_bring_takes_their_bytes_over_the_rate() -> None:

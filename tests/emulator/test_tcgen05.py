@@ -15,8 +15,9 @@ from mla_var3.emulator.formats import decode
 from mla_var3.emulator.options import STRICT, Options
 from mla_var3.emulator.units.layouts import values
 from mla_var3.emulator.units.tcgen05 import descriptors, products
+from mla_var3.emulator.units.tensormap import tiled
 from mla_var3.errors import EmulatorError
-from tests.emulator.events import Snippet
+from tests.emulator.events import Snippet, wait
 from tests.emulator.tcgen05 import (
     ACCUMULATOR,
     ALLOC,
@@ -30,6 +31,7 @@ from tests.emulator.tcgen05 import (
     instruction,
     matrix,
 )
+from tests.emulator.test_bulk import placed_maps
 from tests.emulator.test_events import lines, raced
 
 DEFAULT = [Options(), Options(seed=1), Options(seed=2)]
@@ -104,6 +106,34 @@ def test_a_from_tensor_memory():
     got, done = product.run(left, right)
     assert (got == words(want, 128, "f32")).all()
     assert not done.diagnostics
+
+
+@pytest.mark.parametrize("lane", [0, 16])
+def test_sixty_four_rows_of_a_lie_in_either_half_of_a_warps_lanes(lane: int) -> None:
+    left, right = codes("f16", 128, 3), codes("f16", 8, 4)
+    at = lane << 16
+    product = Product(64, 8, "f16", instruction(64, 8, "f16", "f16"), True, moved=(at, at))
+    got, _ = product.run(left, right)
+    here = np.arange(128) % 32 // 16 == lane // 16
+    want = values(left, "f16")[here] @ values(right, "f16").T
+    assert (got.view(np.float32)[here] == want).all()
+
+
+@pytest.mark.parametrize(("past", "said"), [(0, ""), (1, "column 1025")])
+@pytest.mark.parametrize("name", ["an accumulator", "a matrix"])
+def test_an_operand_past_the_columns_is_found_and_far_past_them_refused(
+    name: str, past: int, said: str
+) -> None:
+    """Both take 8 columns; as many lie behind the last as there are."""
+    moved = (1016 + past, 0) if name == "an accumulator" else (0, 1016 - 256 + past)
+    product = Product(128, 8, "f16", instruction(128, 8, "f16", "f16"), True, moved=moved)
+    left, right = codes("f16", 128, 3), codes("f16", 8, 4)
+    if said:
+        with pytest.raises(EmulatorError, match=f"{name}.* reaches {said}"):
+            product.run(left, right)
+        return
+    _, done = product.run(left, right)
+    assert "out-of-bounds" in {d.kind for d in done.diagnostics}
 
 
 @pytest.mark.parametrize("m", [128, 256])
@@ -309,6 +339,23 @@ def test_a_copy_may_end_at_the_last_column():
     (source, out), done = COPIED.run(edits)
     assert out[:4].tolist() == source[:4].tolist()
     assert not done.diagnostics
+
+
+@pytest.mark.parametrize("swizzle", range(4))
+def test_a_box_is_read_with_the_swizzle_that_brought_it(swizzle: int) -> None:
+    """A tensor map brings the 4096 bytes that the copy reads by a descriptor without a swizzle."""
+    out = np.zeros(1024, np.uint32)
+    box = 8 << swizzle, 256 >> swizzle
+    t = tiled(out.ctypes.data, box, (2, 2 * box[0]), box, "f16", swizzle)
+    fill = (
+        "@%p1 bra FILLED; mov.u32 %r4, 0; mbarrier.arrive.expect_tx.shared.b64 _, [%r3+8], 4096;\n"
+        "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r2], [%rd0, {%r4, %r4}], [%r3+8];\n"
+        "FILLED: mul.wide.u32 %rd5, %r1, 32;\n" + wait("%r3+8").replace("W:", "V:").replace("bra W", "bra V").replace("D:", "E:").replace("bra D", "bra E")
+    )  # fmt: skip
+    done = launch(COPIED.text({"fill": fill}), [placed_maps(t), out], 1, 128)
+    found = [d for d in done.diagnostics if d.kind == "descriptor"]
+    assert len(found) == (swizzle != 0)
+    assert all(f"the {16 << swizzle}-byte swizzle has written" in d.message for d in found)
 
 
 # Loads and stores ------------------------------------------------------------------------------

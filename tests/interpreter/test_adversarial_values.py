@@ -792,6 +792,19 @@ def test_a_combiner_may_use_values_from_outside() -> None:
         assert_same(out[2 + r], [min(sum(row), 50)] * N)
 
 
+@ct.kernel
+def says_who_it_is(out):
+    i = ct.bid(0)
+    ones = ct.ones((N,), ct.int32)
+    ct.store(out, (i,), ct.reduce(ones, 0, lambda a, b: i, 0, keepdims=True))
+
+
+def test_what_a_combiner_uses_may_differ_by_block() -> None:
+    out = torch.full((3,), -1, dtype=torch.int32)
+    run_clean(says_who_it_is, out, grid=(3,))
+    assert_same(out, [0, 1, 2])
+
+
 # ---------------------------------------------------------------- matrix multiplication
 
 

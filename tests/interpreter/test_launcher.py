@@ -125,6 +125,8 @@ def test_loops_that_cannot_end_are_known_at_once() -> None:
     assert f"test_launcher.py:{line_of(waits, 'waits')}" in str(error)
     assert "block (0, 0, 0) and 1 other wait in this loop" in str(error)
     assert "deadlock" in str(error)
+    error = refusal(waits, torch.zeros(1, dtype=torch.int32))
+    assert "block (0, 0, 0) waits in this loop" in str(error)
     error = refusal(spins, torch.zeros(1, dtype=torch.int32))
     assert "never ends" in str(error)
     assert run(waits, torch.ones(1, dtype=torch.int32)).errors == []

@@ -507,33 +507,43 @@ def test_release_and_acquire_order_blocks() -> None:
 
 
 @ct.kernel
-def flag_stores(data, flag, y):
+def flag_stores(data, flag, y, TOLD: ct.Constant[int], HEARD: ct.Constant[int]):
     i = ct.bid(0)
     order, scope = ct.MemoryOrder, ct.MemoryScope
     if i == 0:
         ct.store(data, (0,), ct.ones((4,), ct.float32))
         ct.store(
             flag,
-            (0,),
-            ct.full((1,), 1, ct.int32),
+            (TOLD,),
+            ct.full((1,), 1, flag.dtype),
             memory_order=order.RELEASE,
             memory_scope=scope.DEVICE,
         )
     else:
         while (
-            ct.load(flag, (0,), (1,), memory_order=order.ACQUIRE, memory_scope=scope.DEVICE).item()
+            ct.load(
+                flag, (HEARD,), (1,), memory_order=order.ACQUIRE, memory_scope=scope.DEVICE
+            ).item()
             == 0
         ):
             pass
         ct.store(y, (0,), ct.load(data, (0,), (4,)))
 
 
-def test_ordered_stores_and_loads() -> None:
-    data, flag, y = torch.zeros(4), torch.zeros(1, dtype=torch.int32), torch.zeros(4)
-    run_clean(flag_stores, data, flag, y, grid=(2,))
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+@pytest.mark.parametrize("at", [0, 1, 5])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
+def test_ordered_stores_and_loads(dtype: torch.dtype, at: int, order: str) -> None:
+    data, flag, y = torch.zeros(4), torch.zeros(6, dtype=dtype), torch.zeros(4)
+    report = run(flag_stores, data, flag, y, at, at, grid=(2,), order=order)
+    assert {d.kind for d in report.diagnostics} <= {"never-written"}  # The flags beside it.
     assert y.tolist() == [1.0] * 4
-    run_clean(flag_stores, data.zero_(), flag.zero_(), y.zero_(), grid=(2,), order="reverse")
-    assert y.tolist() == [1.0] * 4
+
+
+def test_an_acquire_hears_of_its_own_element_alone() -> None:
+    data, flag, y = torch.zeros(4), torch.tensor([0, 0, 1], dtype=torch.int32), torch.zeros(4)
+    report = run(flag_stores, data, flag, y, 0, 2, grid=(2,))
+    assert [d.kind for d in report.errors] == ["read-write-hazard"]
 
 
 @ct.kernel
@@ -822,3 +832,22 @@ def test_assumptions() -> None:
     run_clean(promises, torch.zeros(4, dtype=torch.int32), 16)
     found = only(run(promises, torch.zeros(4, dtype=torch.int32), 12), "assumption")
     assert "12 is assumed to be divisible by 8" in found.message
+
+
+@ct.kernel
+def promises_behind_a_way_out(x: Annotated[Any, None], n, first):
+    if ct.bid(0) < first:
+        return
+    m = ct.assume_divisible_by(n, 8)
+    ct.store(x, (0,), ct.full((4,), m, ct.int32))
+
+
+def test_an_assumption_that_is_the_same_for_all_blocks_counts_once() -> None:
+    """Where a block may return before it, each block that gets there is one to blame."""
+    x = torch.zeros(4, dtype=torch.int32)
+    found = [d for d in run(promises, x, 12, grid=(3,)).diagnostics if d.kind == "assumption"]
+    assert [d.count for d in found] == [1]
+    for first in (0, 1, 3):
+        report = run(promises_behind_a_way_out, x, 12, first, grid=(3,))
+        found = [d for d in report.diagnostics if d.kind == "assumption"]
+        assert [d.count for d in found] == [3 - first] * (first < 3)

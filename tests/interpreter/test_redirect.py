@@ -10,6 +10,7 @@ from pathlib import Path
 import cuda.tile as ct
 import pytest
 import torch
+from cuda.tile.compilation import CallingConvention, KernelSignature
 
 from mla_var3.errors import InterpreterError, UnknownNameError, UsageError
 from mla_var3.interpreter.commands import main
@@ -88,6 +89,18 @@ def test_errors_of_cutile_are_its_own() -> None:
     with redirected() as reports, pytest.raises(ct.TileError, match=r"power of (two|2)"):
         ct.launch(torch.cuda.current_stream(), (1,), refuses, (torch.zeros(4, device="cuda"),))
     assert reports == []
+
+
+def test_a_signature_of_arguments_has_the_symbol_that_is_asked_for() -> None:
+    convention = CallingConvention.cutile_python_v1()
+    args = torch.zeros(8), torch.zeros(8), 4
+    with redirected():
+        named = KernelSignature.from_kernel_args(tuned, args, convention, symbol="mine")
+        free = KernelSignature.from_kernel_args(tuned, args, convention)
+    assert named.symbol == "mine"
+    assert free.symbol is not None
+    assert "tuned" in free.symbol
+    assert named.parameters == free.parameters
 
 
 @ct.kernel

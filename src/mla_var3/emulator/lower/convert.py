@@ -93,8 +93,6 @@ def _integers(op: Op, to: str, source: str) -> list[str]:
             if to[0] == "s"
             else (0, (1 << bits(to)) - 1)
         )
-        if bits(source) == 64 or bits(to) == 64:
-            raise NotLowered("sat of 64 bits")
         text = f"np.clip({text}.astype(I64), {low}, {high})"
     return op.put(f"{text}.astype({numpy_name(to)})", to)
 
