@@ -21,7 +21,6 @@ from tests.kernels.wrong import Wrong, verdict
 NOT_YET = {
     "mla_shared_prefix v0",
     "mla_var6_plus v2",
-    "mla_var6_plus v3",
 }
 #: How many mutants of a version were judged, where they are too many for all.
 SAMPLES: dict[str, int] = {
