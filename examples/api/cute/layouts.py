@@ -33,6 +33,19 @@ def divided():
     assert zipped(((1, 2), (1, 1))) == matrix((5, 8))  # Element (1, 2) of tile (1, 1).
 
 
+# %% cute.local_tile cute.local_partition cute.make_identity_tensor
+@cute.jit
+def tile_and_part():
+    whole = cute.make_identity_tensor((8, 12))  # Each element is its own coordinate.
+    tile = cute.local_tile(whole, (4, 6), (1, 1))  # A block's: neighbors, in one piece.
+    assert cute.shape(tile) == (4, 6)
+    assert (tile[0, 0], tile[3, 5]) == ((4, 6), (7, 11))
+    threads = cute.make_layout((2, 3))
+    mine = cute.local_partition(tile, threads, cutlass.Int32(5))  # Thread 5 is at (1, 2) of them.
+    assert cute.shape(mine) == (2, 2)
+    assert (mine[0, 0], mine[1, 0], mine[0, 1]) == ((5, 8), (7, 8), (5, 11))  # 2 and 3 apart.
+
+
 # %% cute.composition cute.coalesce cute.flatten cute.group_modes cute.select cute.get cute.slice_
 # %% cute.dice cute.append cute.prepend cute.filter_zeros
 @cute.jit
@@ -82,5 +95,5 @@ def threads_and_values():
     assert cute.repeat_like(1, ((2, 3), 4)) == ((1, 1), 1)
 
 
-for check in (shapes, divided, algebra, swizzled, threads_and_values):
+for check in (shapes, divided, tile_and_part, algebra, swizzled, threads_and_values):
     check()
