@@ -20,7 +20,6 @@ from tests.kernels.wrong import Wrong, verdict
 #: Versions of which not all mutants were judged: ``check --mutants=0`` goes on where it stopped.
 NOT_YET = {
     "mla_shared_prefix v0",
-    "mla_var6_plus v2",
 }
 #: How many mutants of a version were judged, where they are too many for all.
 SAMPLES: dict[str, int] = {
