@@ -20,7 +20,8 @@ TITLE = "Tried and failed"
 FOUND_BY = ("what failed", "failed ideas", "negative results", "what did not work")
 #: Words of an insight that tells of something that did not pay.
 _FAILED = re.compile(
-    r"\b(slower|los[et]s?|gains? nothing|brought nothing|did not (?:pay|help)|"
+    r"\b(slower|los[et]s?|gain(?:s|ed)? nothing|brought nothing|did not (?:pay|help)|"
+    r"makes? no difference|no different|no faster|second wave|costs? time|"
     r"does not (?:pay|help)|not worth|failed|falsified|rejected|tried|in vain|costs? more)\b",
     re.IGNORECASE,
 )

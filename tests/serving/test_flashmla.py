@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
+import types
 
 import pytest
 import torch
@@ -107,6 +110,23 @@ def test_as_sglang_calls(by_reference):
         assert int(kept.tile_scheduler_metadata[0, 0]) == int(lengths.sum())
         places.add(kept.tile_scheduler_metadata.data_ptr())
     assert len(places) == 1
+
+
+def test_a_server_that_imports_flashmla_from_elsewhere(monkeypatch):
+    """SGLang has a package of its own, vLLM a copy whose names it hands on (docs/serving.md)."""
+    monkeypatch.setitem(sys.modules, "sgl_kernel.flash_mla", flashmla)
+    assert importlib.import_module("sgl_kernel.flash_mla") is flashmla
+    taken = (
+        "flash_mla_with_kvcache",
+        "get_mla_metadata",
+        "flash_mla_sparse_fwd",
+        "FlashMLASchedMeta",
+    )
+    copy = types.SimpleNamespace(**dict.fromkeys(taken))
+    for name in flashmla.__all__:
+        setattr(copy, name, getattr(flashmla, name))
+    assert copy.get_mla_metadata is flashmla.get_mla_metadata
+    assert None not in vars(copy).values()
 
 
 def bad(**changed):

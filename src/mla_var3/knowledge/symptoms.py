@@ -118,6 +118,7 @@ SYMPTOMS = (
             "memory bound but slow",
             "far below peak bandwidth",
             "low L2 hit rate",
+            "bound by L2 traffic",
             "keys read several times",
         ),
     ),
