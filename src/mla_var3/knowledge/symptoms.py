@@ -107,6 +107,7 @@ SYMPTOMS = (
             "reload_loss",
             "load_loss",
             "loaded_over_least",
+            "tma_multicast",
             "tile_fill",
             "l2_hit_percent",
             "dram_percent",
