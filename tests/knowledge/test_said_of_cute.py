@@ -20,8 +20,9 @@ from cutlass.memory import SmemAllocator, get_smem_capacity_in_bytes
 
 
 @pytest.fixture(autouse=True)
-def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+def hopper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    monkeypatch.chdir(tmp_path)  # Where another test told the DSL to keep PTX, it writes here.
 
 
 STOPS = True
@@ -180,10 +181,7 @@ def named_as_a_keyword(register: cute.Tensor):
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")
-def test_a_parameter_named_as_a_keyword_breaks_the_header(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # Where the DSL was told to keep PTX, it writes here.
+def test_a_parameter_named_as_a_keyword_breaks_the_header(tmp_path: Path) -> None:
     done = cute.compile(named_as_a_keyword, make_fake_compact_tensor(Float32, (64,)))
     done.export_to_c(file_path=str(tmp_path), file_name="kw", function_prefix="kw")
     header = (tmp_path / "kw.h").read_text()
