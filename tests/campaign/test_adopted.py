@@ -124,7 +124,7 @@ def _whole(path):
         (
             TORCH.replace("a.double() @ b.double()", "(a @ b).tolist()"),
             InputError,
-            "reference that must give tensors to compare, and gives list",
+            "reference must give tensors to compare, and gives list",
         ),
         (TORCH + "ARCH = 90", InputError, "ARCH that is not a text"),
         (

@@ -98,3 +98,11 @@ def test_a_name_that_is_nothing_is_one_sentence(tmp_path):
     path = tmp_path / "whole.py"
     path.write_text(ADD + CONTRACT)
     assert adopt.main([str(path)]) == 0
+
+
+def test_a_triton_file_without_triton_is_told_how_to_install_it(tmp_path):
+    path = tmp_path / "added.py"
+    path.write_text("import triton\n")
+    shown = skeleton.Shown("triton", error="ModuleNotFoundError: No module named 'triton'")
+    with pytest.raises(InputError, match=r"pip install triton"):
+        skeleton.text(path, tmp_path / "draft.py", shown, [], "")

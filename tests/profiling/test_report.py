@@ -9,6 +9,7 @@ from mla_var3 import devices, evidence, roofline
 from mla_var3.paths import out_dir
 from mla_var3.profiling.report import (
     NOTHING,
+    _digits,
     attained,
     correctness_text,
     limits,
@@ -165,3 +166,10 @@ class TestRender:
     def test_what_is_known_stands_first(self):
         text = render([record()], known=[("Measured", "1 us of a_b")])
         assert text.index("- **Measured**: 1 us of a&#95;b") < text.index("## static/sm_90")
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"), [(0.0833, "0.083"), (0.5, "0.5"), (9.96, "10"), (206.1, "206")]
+)
+def test_a_small_intensity_is_not_said_to_be_0(rate, said):
+    assert _digits(rate) == said

@@ -102,11 +102,15 @@ def ceilings(device: Annotated[tyro.conf.Positional[str], named("DEVICE")]) -> N
             except DeviceFigureError as error:
                 print(f"{dtype}, {what}: {error}")
                 continue
+            if what == "attained" and rates.source_kind == "published":
+                print(f"{dtype}, attained: nobody measured it")
+                continue
             print(
                 f"{dtype}, {what}: {rates.tflops:,g} TFLOP/s, {rates.gbps:,g} GB/s, from "
                 f"{rates.ridge:.4g} FLOP/byte on arithmetic rules ({rates.source_kind})"
             )
-    print("measured on the device by: python scripts/measure-ceilings.py")
+    if board.vendor == "NVIDIA":
+        print("measured on the device by: python scripts/measure-ceilings.py")
 
 
 def trials(design: Design, version: Number = None, problem: str = "", device: str = "") -> None:

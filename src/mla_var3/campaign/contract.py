@@ -319,6 +319,6 @@ def outputs(
     ):  # fmt: skip
         return dict(result)
     raise InputError(
-        str(path), f"has {who} that must give tensors to compare, and gives {told}; see "
+        str(path), f"{who} must give tensors to compare, and gives {told}; see "
         "nox -s adopt -- --help"
     )  # fmt: skip

@@ -186,6 +186,8 @@ def text(
             f"TOLERANCE = {min(tolerance, 0.5):g}\n{fixed}"
         )
     why = f"it ends with {shown.error}" if shown.error else "it calls no function with tensors"
+    if "No module named 'triton'" in shown.error:
+        why += ", which is optional (pip install triton)"
     raise InputError(
         str(path), f"cannot be drafted from a run: {why}; write inputs, reference and launch "
         "yourself (nox -s adopt -- --help)"

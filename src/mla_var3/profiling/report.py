@@ -69,10 +69,15 @@ def limits(record: Record, stage: Stage) -> list[str]:
         )
     if (least := costs.bound(record, stage)) is not None:
         found.append(
-            f"bound by {SIDES[least.bound]} on {least.device}: {least.intensity:.0f} FLOP/B "
+            f"bound by {SIDES[least.bound]} on {least.device}: {_digits(least.intensity)} FLOP/B "
             f"against a ridge of {least.ridge:.0f}"
         )
     return found
+
+
+def _digits(rate: float) -> str:
+    """A rate in whole numbers from 10 on, else two digits: 0.12 is not 0."""
+    return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _bounds(record: Record, brief: bool) -> list[str]:
