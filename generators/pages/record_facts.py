@@ -13,6 +13,7 @@ from generators.write.text import cell, us
 from mla_var3.app.options import to_argv
 from mla_var3.errors import HyperMlaError
 from mla_var3.evidence import Mode, Passed, Record
+from mla_var3.knowledge.evidence import Link
 
 #: What a mode did, by its key.
 MODES: Mapping[Mode, str] = {
@@ -104,8 +105,8 @@ def energy(outcome: Passed | None) -> str:
     )
 
 
-def again(site: Site, run: Run) -> str:
-    """The command that makes such a record anew."""
+def again(site: Site, run: Run, link: Link) -> str:
+    """The command that makes such a record anew, and what a time of its own is worth."""
     version = site.version_of(run)
     if version is None:
         return ""
@@ -114,4 +115,10 @@ def again(site: Site, run: Run) -> str:
     except HyperMlaError:
         return ""  # The plan has other fields today.
     flags = " ".join([*to_argv(plan), f"--prof_type={run.record.mode}"])
-    return f" · Run it again: `nox -s profile -- {version.key} {flags}`"
+    alone = f", a time and no comparison ({rules(link)})" if run.is_timed else ""
+    return f" · Run it again: `nox -s profile -- {version.key} {flags}`{alone}"
+
+
+def rules(link: Link) -> str:
+    """Leads to what must hold before two times are compared."""
+    return f"[how to compare]({link('CONTRIBUTING.md#add-a-measurement')})"

@@ -127,7 +127,8 @@ def _page(site: Site, path: str, runs: list[Run]) -> Page:
             f"[{cell(where)}]({link(f'results/{first.target}')}), run by run: "
             f"{', '.join(f'{count} {status}' for status, count in kinds.items())}. Each stands as "
             "it was observed; bounds and ratios are worked out when the page is made. The newest "
-            "run stands here, each other one behind its line.",
+            "run stands here, each other one behind its line. Under each record stands the command "
+            f"that reproduces it ({record_facts.rules(link)}).",
             *_by_run(site, runs, link),
         ),
         nav=("Results", where, design, f"Records of {first.kernel.version}"),
@@ -202,7 +203,7 @@ def _record(site: Site, run: Run, link: Link) -> str:
         _stages(run),
         _compared(site, run, link),
         _earlier(site, run),
-        f"[Download the JSON]({link(f'{run.name}#json')}){record_facts.again(site, run)}",
+        f"[Download the JSON]({link(f'{run.name}#json')}){record_facts.again(site, run, link)}",
     )
 
 

@@ -39,6 +39,12 @@ def test_a_record_says_its_number_first_and_how_it_came_to_be(site):
     assert [row[1].strip("*")[:8] for row in beside] == ["[flash&#", "this one"]
 
 
+def test_a_page_says_how_to_reproduce_its_records_and_leads_to_the_rules(site):
+    shown = content(on(site, timed("v1", 10.0)), f"{FLASH}/v1.md").partition("## b=8")[0]
+    assert "the command that reproduces it" in shown
+    assert "/contributing/index.md#add-a-measurement)" in shown
+
+
 def test_times_of_another_run_are_not_compared(site):
     text = content(on(site, timed("v1", 10.0), timed("v0", 30.0, run="bbbb")), f"{FLASH}/v0.md")
     # Alone in its run it is neither fast nor slow.
