@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from generators.mla import design_choice, figure, peers, roofline, skills
+from generators.mla import design_choice, figure, peers, roofline, skills, turning
 from generators.model.site import Site
 from mla_var3.knowledge.evidence import Link
 
@@ -16,10 +16,11 @@ SYMBOLS = (
     "b batch, h query heads, s query tokens per sequence, t context length, d head dimension, p "
     "rotary part, k latent dimension"
 )
-#: Pictures that texts and terms name.
+#: Pictures and computed sentences that texts and terms name.
 FIGURES: Mapping[str, Callable[[Site], str]] = {
     "mla-figure": figure.figure,
     "roofline": lambda site: roofline.picture(),
+    "mla-turning": lambda site: turning.text(),
 }
 
 home = design_choice.home

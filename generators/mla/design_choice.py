@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from generators.mla import peers
+from generators.mla import peers, turning
 from generators.model import compare
 from generators.model.compare import Best, best
 from generators.model.run import Run
@@ -291,6 +291,8 @@ def home(site: Site, link: Link) -> str:
         "is faster than a library. "
         f"{cell(NAMES)}",
         "\n".join(_reasons(site, found, link)),
+        f"Tried were the s of the table below, so the border lies between two of them. "
+        f"{turning.text()}",
         fold("At each s", "the fastest, by what the cache holds, with its record", measured),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from generators.model.site import Site
+from generators.pages import pattern_versions
 from generators.pages.kernels import language_title
 from generators.write.page import Page
 from generators.write.source import repo_name
@@ -28,13 +29,6 @@ from mla_var3.knowledge.schema import (
 )
 
 KIND_NAMES: dict[Kind, str] = {"optimization": "Optimizations", "anti-pattern": "Anti-patterns"}
-BASIS_MEANING = {
-    "source-semantics": "follows from what the source says, whatever runs it",
-    "measured": "timed on a GPU",
-    "static": "seen in what the compiler made",
-    "external": "published by others",
-    "single-observation": "seen once: treat it as a hint",
-}
 INDEX, METRICS_PAGE = "catalogue/index.md", "catalogue/metrics.md"
 #: The page of metrics as seen from a pattern's page.
 _METRICS = "../metrics.md"
@@ -147,7 +141,9 @@ def index_page(site: Site) -> Page:
     """All patterns in one table that filters."""
     patterns, link = site.catalogue.patterns, site.link(INDEX)
     kinds = [document.pattern.kind for document in patterns]
-    meanings = "\n".join(f"- **{basis}**: {text}." for basis, text in BASIS_MEANING.items())
+    meanings = "\n".join(
+        f"- **{basis}**: {text}." for basis, text in pattern_versions.BASIS_MEANING.items()
+    )
     overlays = " and ".join(
         f"[{language_title(name)}]({name}/index.md)" for name in languages(patterns)
     )
@@ -352,7 +348,7 @@ def pattern_page(site: Site, document: Document) -> Page:
         fold("Facts", "when it is worth reading, what it moves, on what it rests", _facts(meta)),
         body,
         "## Versions",
-        _versions(site, meta, link),
+        pattern_versions.section(site, meta, link),
     ]
     if taught := _learned(site, meta.id, link):
         parts += ["## Learn it", f"Shown in {taught}."]
@@ -387,7 +383,7 @@ def _facts(meta: FrontMatter) -> str:
         ["Language", language_title(meta.scope)],
         ["Regimes", ", ".join(meta.regimes)],
         ["Architectures", ", ".join(meta.archs)],
-        ["Basis", f"{meta.basis}: {BASIS_MEANING[meta.basis]}"],
+        ["Basis", f"{meta.basis}: {pattern_versions.BASIS_MEANING[meta.basis]}"],
         ["Worth reading when", "<br>".join(_trigger(t) for t in meta.triggers)],
         [
             "Moves",
@@ -417,24 +413,6 @@ def span(text: str) -> str:
     if re.search(r"[`|\n]|<[A-Za-z/!?]|&", text) or text != text.rstrip():
         return cell(text)
     return f"`{text}`"
-
-
-def _versions(site: Site, meta: FrontMatter, link: Link) -> str:
-    verb = "Left out or undone by" if meta.kind == "optimization" else "Shown by"
-    lines = []
-    for text, keys in (("Used by", meta.used_by), (verb, meta.violated_by)):
-        if keys:
-            found = ", ".join(_version(site, key, link) for key in keys)
-            lines.append(f"- {text} {found}")
-    return "\n".join(lines) or "No kernel version of this project uses or shows it."
-
-
-def _version(site: Site, key: str, link: Link) -> str:
-    found = site.catalogue.version(key)
-    for version in site.versions:
-        if found is not None and found == site.catalogue.version(version.key):
-            return f"[{cell(key)}]({link(repo_name(version.path))})"
-    return f"{cell(key)} (no such version any more)"
 
 
 def _relations(documents: Iterable[Document], link: Link) -> str:

@@ -263,7 +263,8 @@ def _design(site: Site, versions: list[Version]) -> Page:
             cell(_purpose(versions)),
             also_typed(first),
             f"Computes [{cell(figures.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
-            f"), in {cell(language_title(first.language))}.",
+            f"), in {cell(language_title(first.language))}."
+            + (" [What was tried and failed](#tried-and-failed)." if failed else ""),
             "## The ladder",
             _ladder(site, versions, link),
             climb.figure(site, versions),

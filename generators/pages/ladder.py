@@ -126,7 +126,8 @@ def _apart(
 ) -> Iterator[str]:
     """Times of a version that columns lack, each of another run, and how many other problems."""
     for value, run in apart.items():
-        yield f"{_at(where, value)}: {figures.record_link(run, link, figures.duration(run.total))}"
+        time = figures.record_link(run, link, figures.duration(run.total))
+        yield f"{_at(where, value)}: {time}, run {cell((run.record.run or 'unnamed')[:4])}"
     known = set(where.problems.values())
     runs = columns.timed(site, version, where)
     others = {problems.problem_of(run.record) for run in runs} - known
@@ -299,4 +300,8 @@ def _each_run(site: Site, designs: Sequence[list[Version]], where: sweep.Setting
     """Which run each column is of."""
     shown = _columns(site, designs, where)
     said = ", ".join(f"{_at(where, value)} of {column.day}" for value, column in shown.items())
-    return f"Each column is one run: {said}; what other runs timed stands apart."
+    return (
+        f"Each column is one run: {said}. What other runs timed stands apart, with the first "
+        "letters of its run: two of them compare only where the run is the same. A page that cites "
+        "a pair names times of the run that had both, which may be another one."
+    )

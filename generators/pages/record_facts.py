@@ -116,7 +116,7 @@ def again(site: Site, run: Run, link: Link) -> str:
         return ""  # The plan has other fields today.
     flags = " ".join([*to_argv(plan), f"--prof_type={run.record.mode}"])
     alone = f", a time and no comparison ({rules(link)})" if run.is_timed else ""
-    return f" · Run it again: `nox -s profile -- {version.key} {flags}`{alone}"
+    return f"`nox -s profile -- {version.key} {flags}`{alone}"
 
 
 def rules(link: Link) -> str:

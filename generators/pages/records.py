@@ -127,8 +127,8 @@ def _page(site: Site, path: str, runs: list[Run]) -> Page:
             f"[{cell(where)}]({link(f'results/{first.target}')}), run by run: "
             f"{', '.join(f'{count} {status}' for status, count in kinds.items())}. Each stands as "
             "it was observed; bounds and ratios are worked out when the page is made. The newest "
-            "run stands here, each other one behind its line. Under each record stands the command "
-            f"that reproduces it ({record_facts.rules(link)}).",
+            "run stands here, each other one behind its line.",
+            _reproduced(site, runs, link),
             *_by_run(site, runs, link),
         ),
         nav=("Results", where, design, f"Records of {first.kernel.version}"),
@@ -152,6 +152,18 @@ def _by_run(site: Site, runs: list[Run], link: Link) -> Iterator[str]:
     for found in filter(None, others):
         shown = sections(*(_record(site, run, link) for run in _in_order(found)))
         yield fold(*_titled(site, found, rest), shown)
+
+
+def _reproduced(site: Site, runs: list[Run], link: Link) -> str:
+    """The command that makes the page's first record anew, and where those of the others stand."""
+    timed = [run for run in runs if run.is_timed] or runs
+    newest = max(timed, key=lambda run: run.record.time).record.run
+    first = _in_order([run for run in timed if run.record.run == newest])[0]
+    command = record_facts.again(site, first, link)
+    if not command:
+        return ""
+    each = " Each record below ends with a command of its own." if len(runs) > 1 else ""
+    return f"**Run it again**, here at {cell(site.problem_text(first))}: {command}.{each}"
 
 
 def _overview(site: Site, runs: list[Run]) -> str:
@@ -203,8 +215,13 @@ def _record(site: Site, run: Run, link: Link) -> str:
         _stages(run),
         _compared(site, run, link),
         _earlier(site, run),
-        f"[Download the JSON]({link(f'{run.name}#json')}){record_facts.again(site, run, link)}",
+        f"[Download the JSON]({link(f'{run.name}#json')}){_again(site, run, link)}",
     )
+
+
+def _again(site: Site, run: Run, link: Link) -> str:
+    command = record_facts.again(site, run, link)
+    return f" · Run it again: {command}" if command else ""
 
 
 # -- the number, and whether it is good ------------------------------------------------------------

@@ -25,6 +25,9 @@ _FAILED = re.compile(
     r"does not (?:pay|help)|not worth|failed|falsified|rejected|tried|in vain|costs? more)\b",
     re.IGNORECASE,
 )
+#: Words of a problem whose sequences have few query rows, and what its lines are marked with.
+_FEW = re.compile(r"\b(few (?:query )?(?:rows|heads)|16 heads|h=(?:8|16|32)\b)", re.IGNORECASE)
+_MARK = "**few rows**"
 #: A link of Markdown; what it leads to stands on the version's page.
 _LINK = re.compile(r"\[([^\[\]]*)\]\([^()\s]*(?: \"[^\"]*\")?\)(?:\{[^{}]*\})?")
 
@@ -38,7 +41,7 @@ def section(site: Site, versions: list[Version], link: Link) -> str:
         link: Addresses as seen from the page.
     """
     devlog = site.catalogue.devlogs.get(versions[0].design_key)
-    lines = [line for one in versions for line in _of(site, devlog, one, link)] if devlog else []
+    lines = [_marked(line) for one in versions if devlog for line in _of(site, devlog, one, link)]
     if not lines:
         return ""
     told = (
@@ -46,7 +49,15 @@ def section(site: Site, versions: list[Version], link: Link) -> str:
         "the records: where a version was slower than the one before, in one run. Each version "
         "leads to its entry, with figures and sources."
     )
+    if any(_MARK in line for line in lines):
+        told += f" {_MARK} marks what was lost with few heads or few query rows per sequence."
     return f"## {TITLE} {{ #tried-and-failed }}\n\n{told}\n\n" + "\n".join(lines)
+
+
+def _marked(line: str) -> str:
+    """A line, marked where it names few rows."""
+    version, said, text = line.partition(": ")  # Neither a name nor an address has a colon.
+    return f"{version}{said}{_MARK}: {text}" if _FEW.search(text) else line
 
 
 def _of(site: Site, devlog: Document, version: Version, link: Link) -> Iterator[str]:

@@ -109,7 +109,7 @@ def test_what_is_listed_was_shown_and_every_remedy_mends():
     assert set(listed) == set(shown)
     assert [key for key, one in shown.items() if not one.ok] == []
     for key, one in listed.items():
-        assert one.command.startswith("python -m mla_var3.emulator run --arch sm_"), key
+        assert one.command.startswith("nox -s run -- --arch=sm_"), key
         assert shown[key].report.startswith(f"{one.kind}: ")
 
 

@@ -80,7 +80,7 @@ class Finding(_Model):
     def command(self) -> str:
         """What shows it again."""
         where = f"third_party/cutlass/{find(SUITE).folder}/{self.script}"
-        run = f"python -m mla_var3.emulator run --arch {self.arch} --schedules 1"
+        run = f"nox -s run -- --arch={self.arch} --schedules 1"
         if self.model != "default":
             run += f" --memory_model {self.model}"
         return f"{run} {where} {self.arguments}"

@@ -84,5 +84,10 @@ def test_what_failed_in_a_design_is_collected(site):
     for line in lost:  # The figure leads to its record.
         assert re.search(r"slower\]\(\S+#\S+-event\S*\) than v", line)
     assert all(line.count("](") == 1 for line in lines if line not in lost)
+    few = [line for line in lines if "**few rows**" in line]
+    assert any("With 16 heads it loses" in line for line in few)
+    marked = re.compile(r"- \[v\d+\]\([^)]+\)(, negative)?: \*\*few rows\*\*: ")
+    assert all(marked.match(line) for line in few)
+    assert said.count("**few rows** marks what was lost") == 1
     unheard = [version for version in versions if version.version == "v0"]
     assert tried.section(site, unheard, site.link("a.md")) == ""

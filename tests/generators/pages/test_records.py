@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 
 from generators.model.site import Site
 from generators.pages import records
@@ -40,8 +41,14 @@ def test_a_record_says_its_number_first_and_how_it_came_to_be(site):
 
 
 def test_a_page_says_how_to_reproduce_its_records_and_leads_to_the_rules(site):
-    shown = content(on(site, timed("v1", 10.0)), f"{FLASH}/v1.md").partition("## b=8")[0]
-    assert "the command that reproduces it" in shown
+    page = content(site, f"records/{GPU}/cute_python/mla/flash_mla/v19.md")
+    shown = page.partition("<details")[0]
+    assert "**Run it again**, here at b=" in shown, "before anything that is folded"
+    command = re.search(r"`nox -s profile -- flash_mla@cute-dsl v19 ([^`]+)`", shown)
+    assert command
+    assert "--prof_type=event" in command[1]
+    assert "--b=" in command[1]
+    assert "a time and no comparison" in shown
     assert "/contributing/index.md#add-a-measurement)" in shown
 
 

@@ -1,0 +1,26 @@
+"""One number says from how many query tokens decompressed attention is cheaper."""
+
+from __future__ import annotations
+
+import re
+
+from generators.mla import turning
+from generators.pages import home, lessons
+from mla_var3.workloads.mla import regimes
+
+
+def test_the_number_is_the_analysis_own_and_says_what_moves_it():
+    said = turning.text()
+    wanted = regimes.figure("crossing", "nvidia-h200-sxm", "flash_attention", "flash_mla", "4096")
+    assert f"**{wanted}** query tokens" in said
+    ends = [int(end) for end in re.findall(r"s = (\d+) to (\d+) there", said)[0]]
+    assert ends[0] <= int(wanted.removeprefix("s = ")) <= ends[1]
+    assert "NVIDIA H20" in said
+    assert "no mix that was measured" in said
+
+
+def test_home_and_the_lesson_on_the_roofline_say_the_same(site):
+    shown = [str(page.content) for page in home.pages(site)]
+    shown += [str(p.content) for p in lessons.pages(site) if p.path == "learn/roofline.md"]
+    assert len(shown) == 2
+    assert all(turning.text() in content for content in shown)
