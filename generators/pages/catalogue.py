@@ -88,7 +88,8 @@ def text_page(site: Site, text: Document) -> Page:
     if not isinstance(text.meta, TextFrontMatter):
         raise KnowledgeError(f"{text.name} has no readable front matter: run knowledge lint")
     body = rendered(text, site.catalogue, site.link(path))
-    content = sections(f"# {cell(text.meta.title)}", body)
+    names = page_meta(found_by=list(text.meta.found_by)) if text.meta.found_by else ""
+    content = sections(names, f"# {cell(text.meta.title)}", body)
     return Page(path, content, text.name, ("Catalogue", text.meta.title))
 
 

@@ -254,7 +254,8 @@ def _design(site: Site, versions: list[Version]) -> Page:
     files = _shared_files(versions)
     runs = [run for version in versions for run in site.runs_of(version)]
     failed = tried.section(site, versions, link)
-    names = {"found_by": list(tried.FOUND_BY)} if failed else {}
+    found_by = [*(tried.FOUND_BY if failed else ()), *devlogs.found_by(devlog)]
+    names = {"found_by": found_by} if found_by else {}
     return Page(
         path,
         sections(

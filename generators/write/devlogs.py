@@ -12,7 +12,7 @@ from generators.write.text import rendered
 from mla_var3.knowledge import markdown
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue, Document, Section
-from mla_var3.knowledge.schema import Cited
+from mla_var3.knowledge.schema import Cited, TextFrontMatter
 
 #: A section that shows the records: the page of a version has them at its top.
 _MEASURED = re.compile(r"^#+ Measured\n+\{\{ *measured *\}\}\n*", re.MULTILINE)
@@ -46,6 +46,12 @@ def introduction(devlog: Document, catalogue: Catalogue, link: Link) -> str:
     head = lines if first is None else lines[: first - devlog.body_line]
     text = "\n".join(line for line in head if line.strip() != "{{ evidence }}")
     return _render(devlog, text, "## Sources", catalogue, link)
+
+
+def found_by(devlog: Document | None) -> tuple[str, ...]:
+    """Other words by which the search finds a design, as its devlog says."""
+    meta = devlog.meta if devlog else None
+    return meta.found_by if isinstance(meta, TextFrontMatter) else ()
 
 
 @dataclass(frozen=True)

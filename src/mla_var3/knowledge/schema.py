@@ -338,8 +338,10 @@ class TextFrontMatter(_Model):
 
     Attributes:
         title: One line.
+        found_by: Other words by which the search finds its page, that of the design for a devlog.
         evidence: Cited sources and records, as on a pattern page.
     """
 
     title: Line = Field(max_length=90)
+    found_by: tuple[Line, ...] = ()
     evidence: tuple[Evidence, ...] = ()

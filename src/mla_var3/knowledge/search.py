@@ -33,6 +33,7 @@ ALIKE = (
     ("catch", "compare", "comparison", "faster", "slower"),
     ("collide", "collision", "conflict"),
     ("compilation", "compile", "compiling"),
+    ("device", "gpu"),
     ("deadlock", "hang", "hung", "stuck"),
     ("error", "exception"),
     ("final", "last", "tail"),

@@ -225,3 +225,10 @@ def test_a_text_beside_the_patterns_has_a_page(tree):
     assert page.nav == ("Catalogue", "When to leave")
     assert page.content.startswith("# When to leave\n\n## The answer")
     assert site.link("index.md")("knowledge/when.md") == "catalogue/when.md"
+
+
+def test_other_words_of_a_text_and_of_a_devlog_reach_the_search(site):
+    text = by_path(site)["catalogue/when-to-leave-cutile.md"].content
+    assert '"cuTile vs CuTe DSL"' in text.split("---")[1]
+    design = next(p for p in kernels.pages(site) if "/thin_mla/" in p.path)
+    assert '"kernel for few heads"' in design.content.split("---")[1]
