@@ -135,6 +135,7 @@ def map_page(site: Site, key: str) -> Page:
     file = link(f"knowledge/devices/{key}.toml")
     measured = any(run.record.target == key for run in site.runs)
     content = sections(
+        meta(found_by=[f"MLA on {_model(key)}", f"which kernel on {_model(key)}"]),
         f"# MLA on {cell(device.name)}",
         f"Computed from the cost models and rates of [this device]({file}): "
         f"{figures.reference_rates(ceilings)}; the two rates meet at "
@@ -160,6 +161,12 @@ def map_page(site: Site, key: str) -> Page:
         regimes.figure("shared-prefix", key),
     )
     return Page(path, content, f"knowledge/devices/{key}.toml", ("MLA", device.name))
+
+
+def _model(key: str) -> str:
+    """A device without its maker and its slot: ``H20``, ``RTX 5090``."""
+    words = key.partition("-")[2].removesuffix("-sxm").removesuffix("-pcie")
+    return words.replace("-", " ").upper()
 
 
 def crossings(key: str) -> str:

@@ -118,6 +118,8 @@ SYMPTOMS = (
             "memory bound",
             "memory bound but slow",
             "far below peak bandwidth",
+            "memory bound but not at the bandwidth",
+            "half of the peak bandwidth",
             "low L2 hit rate",
             "bound by L2 traffic",
             "keys read several times",
