@@ -212,7 +212,9 @@ def _workload(site: Site, layer: str, designs: list[list[Version]]) -> Page:
             "## Designs",
             _designs(site, designs, link),
             "## The ladder",
-            ladder.section(site, designs, link, title=f"Time of every version, {title}")
+            ladder.section(
+                site, designs, link, title=f"Time of every version, {title}", folded=True
+            )
             or "No version was timed yet.",
             what_times_cover(designs, link),
             analysis.workload(site, link) if analysis else "",

@@ -26,6 +26,8 @@ from mla_var3.workloads import workloads
 EXPLORER = "results/explorer.md"
 #: Problems of a workload above which the table of each is folded.
 MANY = 6
+#: Problems of a workload above which the table of the fastest is folded.
+LONG = 20
 
 
 def target_page(target: str) -> str:
@@ -175,18 +177,23 @@ def _champions(site: Site, by_target: Mapping[str, list[Run]], link: Link) -> st
         for group in problems.by_problem(runs).values()
         if (found := compare.fastest(compare.with_all_work(group)))
     ]
+    head = ["Device", "Problem", "Regime", "Version", "Median", figures.OF_BOUND, "Record"]
     parts = [
         sections(
             f"### {cell(figures.layer_title(layer))}",
-            table(
-                ["Device", "Problem", "Regime", "Version", "Median", figures.OF_BOUND, "Record"],
-                [_champion(site, run, link) for run in runs],
-            ),
+            _few_or_folded(table(head, [_champion(site, run, link) for run in runs]), len(runs)),
             _reading(site, runs, link),
         )
         for layer, runs in problems.by_layer(chosen).items()
     ]
     return "\n".join(parts) or "No record with a time is committed yet."
+
+
+def _few_or_folded(shown: str, problems_: int) -> str:
+    """A table, behind a line where it is long."""
+    if problems_ <= LONG:
+        return shown
+    return fold("Every problem", f"the fastest at each of {problems_}", shown)
 
 
 def _champion(site: Site, run: Run, link: Link) -> list[str]:
