@@ -86,6 +86,11 @@ class TestVersus:
         assert [found.count(word) for word in ("faster", "as fast", "slower")] == [2, 1, 2]
         assert (found.word, found.directions) == ("mixed", {"faster", "slower"})
         assert found.than("v0") == "2x slower to 4x faster than v0"
+        tied = ("b2", "b4"), ("b1", "b2"), ("b2",)
+        wanted = "as fast as v0 to 1.2x slower", "as fast as v0 to 2x faster", "as fast as v0"
+        for slugs, text in zip(tied, wanted, strict=True):
+            some = [[one for one in side if one.slug in slugs] for side in (v0, v1)]
+            assert versus(*some).than("v0") == text
 
     @pytest.mark.parametrize(
         ("gains", "whole"),

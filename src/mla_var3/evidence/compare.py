@@ -140,8 +140,8 @@ class Versus:
             name: The first.
         """
         span = list(dict.fromkeys((self.worst.said, self.best.said)))
-        if span == ["as fast"]:
-            return f"as fast as {name}"
+        if "as fast" in span:
+            return " to ".join([f"as fast as {name}", *(one for one in span if one != "as fast")])
         return f"{' to '.join(span)} than {name}"
 
     @cached_property
