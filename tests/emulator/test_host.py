@@ -87,7 +87,9 @@ def test_a_script_runs_unmodified(tmp_path: Path) -> None:
 @dsl
 def test_a_picture_runs_the_schedules_that_are_asked_for(tmp_path: Path) -> None:
     script, picture = tmp_path / "double.py", tmp_path / "double.svg"
-    script.write_text(SCRIPT.replace("    y[thread]", "    cute.arch.sync_threads()\n    y[thread]"))
+    script.write_text(
+        SCRIPT.replace("    y[thread]", "    cute.arch.sync_threads()\n    y[thread]")
+    )
     alone = run("--timeline", str(picture), str(script), "64")
     assert (alone.returncode, alone.stdout.count("0 findings")) == (0, 1), alone.stderr
     several = run("--timeline", str(picture), "--schedules=3", str(script), "64")
