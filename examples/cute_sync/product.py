@@ -1,4 +1,4 @@
-"""A 64x64 tile of A B^T by wgmma from two stages that TMA fills: the shape of every Hopper GEMM.
+"""A 64x64 tile of A B^T by wgmma from two stages that TMA fills: the shape of a Hopper GEMM.
 
 The warpgroup loads, waits for the bytes, multiplies asynchronously, waits for the tensor cores,
 and only then gives a stage back or reads its accumulators.

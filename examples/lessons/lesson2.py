@@ -1,4 +1,4 @@
-"""Lesson 2: a tensor core takes tiles of 64 rows. A head has one row: how much work is useful?"""
+"""Lesson 2: Hopper multiplies tiles of 64 rows. A head has one row: how much work is useful?"""
 
 import cuda.tile as ct
 import torch

@@ -48,7 +48,11 @@ assert torch.equal(b, 2 * a)
 
 
 def emulated(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mla_var3.emulator", "run", str(script), *arguments]
+    return run(str(script), *arguments)
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mla_var3.emulator", "run", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -78,6 +82,18 @@ def test_a_script_runs_unmodified(tmp_path: Path) -> None:
     done = emulated(script, "64")
     assert done.returncode == 0, done.stderr
     assert "256 bytes read, 256 written, 0 findings" in done.stdout
+
+
+@dsl
+def test_a_picture_runs_the_schedules_that_are_asked_for(tmp_path: Path) -> None:
+    script, picture = tmp_path / "double.py", tmp_path / "double.svg"
+    script.write_text(
+        SCRIPT.replace("    y[thread]", "    cute.arch.sync_threads()\n    y[thread]")
+    )
+    alone = run("--timeline", str(picture), str(script), "64")
+    assert (alone.returncode, alone.stdout.count("0 findings")) == (0, 1), alone.stderr
+    several = run("--timeline", str(picture), "--schedules=3", str(script), "64")
+    assert (several.returncode, several.stdout.count("0 findings")) == (0, 3), several.stderr
 
 
 @dsl

@@ -106,7 +106,8 @@ def run(
         from mla_var3.emulator.script import load, run_script
 
         load()
-    one = chosen.seed is not None or chosen.timeline is not None or bool(chosen.stop)
+    pictured = chosen.timeline is not None and chosen.schedules is None
+    one = chosen.seed is not None or pictured or bool(chosen.stop)
     more = () if one else [chosen.options(s) for s in range(1, chosen.schedules or 3)]
     path, options = Path(script[0]), chosen.options(chosen.seed)
     ways = (more, ()) if chosen.schedules else ((), more)

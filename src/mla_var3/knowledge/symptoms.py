@@ -53,8 +53,8 @@ SYMPTOMS = (
     Symptom(
         "register-spills",
         "My kernel spills registers",
-        "Values that a thread cannot keep in its 255 registers go to local memory and come back, "
-        "on every step of the loop. Results stay right, and nothing warns.",
+        "Values that a thread cannot keep in its registers, 255 at most, go to local memory and "
+        "come back; in the loop they do so on every step. Results stay right, and nothing warns.",
         ("spill_instructions", "stack_bytes", "local_memory_bytes"),
         "static",
         ("register spill", "local memory traffic", "stack frame", "too many registers"),
