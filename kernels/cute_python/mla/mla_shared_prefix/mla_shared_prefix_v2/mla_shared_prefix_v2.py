@@ -1,8 +1,8 @@
 """Shared prefix v2: own tokens and prefix in one launch, on blocks of their own.
 
 The first blocks stay with the own tokens, and each of the others takes one piece of the prefix. The
-hardware hands out blocks in order, so both kinds begin together, and pieces that are left go to
-whichever SM comes free: a queue that costs nothing.
+hardware was seen to hand out blocks in order (CUDA does not promise it), so both kinds begin
+together, and pieces that are left go to whichever SM comes free: a queue that costs nothing.
 """
 
 from __future__ import annotations
