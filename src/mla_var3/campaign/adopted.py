@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mla_var3 import evidence, languages, paths
 from mla_var3.blobs import blob_id
-from mla_var3.campaign import contract, running
+from mla_var3.campaign import contract, reaching, running
 from mla_var3.campaign.contract import Contract, Kind
 from mla_var3.campaign.running import Launched, Trace
 from mla_var3.errors import InputError, PlanError, ToolchainError
@@ -217,9 +217,14 @@ def results() -> Path:
     return paths.out_dir() / "adopted"
 
 
+def sources_of(path: Path) -> dict[str, str]:
+    """A file and those of its user that it runs, each with what git calls its content."""
+    return {str(file): blob_id(file.read_bytes()) for file in reaching.reached(path)}
+
+
 def records_of(path: Path) -> list[Record]:
     """Records of a file's present content, in the order of their times."""
-    mine = {str(path.resolve()): blob_id(path.read_bytes())}
+    mine = sources_of(path)
     return [r for r in evidence.find(results()) if r.kernel.sources.items() >= mine.items()]
 
 
@@ -258,7 +263,7 @@ def _record(
     return Record(
         kernel=evidence.KernelIdentity(
             language=language, package=package, layer=LAYER, design=found.name, version=VERSION,
-            sources={str(found.path): blob_id(found.path.read_bytes())},
+            sources=sources_of(found.path),
         ),
         problem=dict(checked.problem),
         slug=slug(checked.problem),
