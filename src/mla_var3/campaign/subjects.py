@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mla_var3 import devices, evidence, inputs
-from mla_var3.campaign import adopted, contract, copying
+from mla_var3.campaign import adopted, contract, copying, launching
 from mla_var3.campaign.cloning import clone
 from mla_var3.errors import ToolchainError, UnknownNameError
 from mla_var3.evidence import Correctness, Failed, Passed, Record, Scalar, Skipped
@@ -149,7 +149,7 @@ class FileSubject:
         """Time files one after another."""
         say(f"timing {' and '.join(versions)}")
         found = [adopted.adopt(self.main(version)) for version in versions]
-        made = [adopted.timed(one, self.problem, BENCH_RUNS) for one in found]
+        made = [launching.timed(one, self.problem, BENCH_RUNS)[0] for one in found]
         adopted.write(made)
         return made
 
