@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
-from mla_var3 import front
+from mla_var3 import devices, front
 from mla_var3.app import adopting, cli, commands
-from mla_var3.campaign import adopted
+from mla_var3.campaign import adopted, launching
 from mla_var3.errors import RecordError, ToolchainError, UsageError
+from mla_var3.gpuless.cuda import cuda_on_cpu
 from mla_var3.knowledge import __main__ as knowledge
+from mla_var3.profiling import binding, gpu_lock, recording, timing
+from mla_var3.runtime import costs
+from mla_var3.workloads import Cost
 from tests.campaign.files import ADD, CONTRACT, TORCH
+from tests.evidence import making
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +63,65 @@ def test_profile_compiles_and_compare_and_match_read_it(file, tmp_path, capsys):
     assert "mine.py to other.py" in capsys.readouterr().out
     assert knowledge.main(["match", str(file)]) == 0
     assert capsys.readouterr().out
+
+
+@pytest.fixture
+def product(tmp_path):
+    path = tmp_path / "product.py"
+    path.write_text(TORCH)
+    return path
+
+
+def test_plain_torch_has_a_bound_and_no_advice_to_compile_it(product, capsys):
+    assert cli.main([str(product), "--m=64", "--n=512"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Compiled: nothing: plain PyTorch chooses its kernels on the GPU" in said
+    # 4,194,304 FLOP at 989.5 TFLOP/s take 0.004 us, 278,528 bytes at 4.8 TB/s 0.058 us.
+    assert "Bound: 0.058 us on nvidia-h200-sxm by DRAM bandwidth" in said
+    assert "4,194,304 FLOP (torch's FlopCounter over the reference) and 278,528 bytes" in said
+    assert "At m=64 n=512. record" in said  # No table of one word, and no list that is empty.
+    assert knowledge.main(["match", str(product)]) == 0
+    said = capsys.readouterr().out
+    assert "--prof_type=event" in said
+    assert "static" not in said
+
+
+@pytest.mark.parametrize(("cast", "rate"), [("", "bf16"), (".to(torch.float8_e4m3fn)", "fp8")])
+def test_the_bound_is_at_a_rate_that_no_kernel_of_these_operands_beats(product, cast, rate):
+    """Operands of 8 bits multiply at twice the rate; fp32 ones at most as 16 bits."""
+    text = product.read_text().replace("device=device)", f"device=device){cast}")
+    product.write_text(
+        text.replace("a @ b", "a.float() @ b.float()").replace(".double()", ".float()")
+    )
+    found = adopted.adopt(product)
+    checked = found.check({"m": 4, "n": 65536})
+    assert checked.rate == rate
+    record = adopted.record_of(found, checked, "disabled", "cpu", [])
+    tflops = {"bf16": 989.5, "fp8": 1979.0}[rate]
+    with costs.given(adopted.work(checked)):
+        least = costs.bound(record, device=devices.find("nvidia-h200-sxm"))
+    assert least.rates.tflops == tflops
+
+
+def test_what_was_edited_matches_nothing(product):
+    assert cli.main([str(product)]) == 0
+    product.write_text(TORCH.replace("m=8", "m=9"))
+    with pytest.raises(UsageError, match=r"product.py changed since it was profiled; run nox -s p"):
+        knowledge.main(["match", str(product)])
+
+
+def test_a_time_has_the_work_of_its_problem(product, monkeypatch):
+    """A GPU's record says how far from the bound it is, as that of a compile does."""
+    device = making.timed_record().device
+    monkeypatch.setattr(binding, "require_gpu", lambda mode: None)
+    monkeypatch.setattr(gpu_lock, "held", lambda note: contextlib.nullcontext())
+    monkeypatch.setattr(recording, "gpu", lambda: (devices.find(device.key), device))
+    monkeypatch.setattr(timing.Timer, "time", lambda self, call: making.duration(9.6))
+    with cuda_on_cpu():
+        record, checked = launching.timed(adopted.adopt(product), {"m": 64, "n": 512}, 3)
+    assert checked.cost == Cost(4_194_304, 278_528)
+    with costs.given(adopted.work(checked)):
+        assert costs.fraction(record) == pytest.approx(0.058 / 9.6, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,11 @@ def test_masked_entries_are_invisible_to_planning(found):
     assert memory.tried(found.entries()) == {}
     assert [e.version for e in found.entries()] == ["v0"]
     assert "v1 (masked)" in found.summary()[1]
+    with pytest.raises(UsageError, match="v1 is masked already"):
+        found.mask("v1")
     found.mask("v1", masked=False)
+    with pytest.raises(UsageError, match="v1 is not masked"):
+        found.mask("v1", masked=False)
     assert [e.version for e in found.entries()] == ["v0", "v1"]
     with pytest.raises(UsageError, match="baseline"):
         found.mask("v0")

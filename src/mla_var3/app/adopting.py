@@ -24,6 +24,7 @@ from mla_var3.errors import UsageError
 from mla_var3.evidence import Record, Scalar
 from mla_var3.evidence.compare import versus
 from mla_var3.paths import relative, write_atomic
+from mla_var3.tables import microseconds
 from mla_var3.workloads import check_minima, option
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _warnings(checked: Checked) -> list[str]:
 
 def profile(name: str, argv: Sequence[str]) -> int:
     """Check an adopted file, compile its kernels, or time it on a GPU, and say what to try next."""
-    from mla_var3.campaign import adopted
+    from mla_var3.campaign import adopted, launching
 
     if (device := value_of("--device", argv)) is not None:
         raise _refused(name, devices.find(device))
@@ -98,7 +99,8 @@ def profile(name: str, argv: Sequence[str]) -> int:
     sizes = {name: getattr(parsed, name) for name in found.told.sizes}
     mode = options.prof_type or _default_mode()
     if mode == "event":
-        return _shown([adopted.timed(found, sizes, options.bench_runs)], found, None, options)
+        record, checked = launching.timed(found, sizes, options.bench_runs)
+        return _shown([record], found, checked, options)
     checked = found.check(sizes)
     if mode == "disabled":
         found = dataclasses.replace(found, archs=())
@@ -155,9 +157,7 @@ def tyro_types() -> dict[str, Any]:
     return get_type_hints(ProfileOptions)
 
 
-def _shown(
-    made: list[Record], found: Adopted, checked: Checked | None, options: ProfileOptions
-) -> int:
+def _shown(made: list[Record], found: Adopted, checked: Checked, options: ProfileOptions) -> int:
     """Write records and report, and print one screen."""
     from mla_var3 import evidence, knowledge, paths
     from mla_var3.campaign import adopted
@@ -165,14 +165,15 @@ def _shown(
     from mla_var3.profiling import report, summary
     from mla_var3.runtime import costs
 
-    given = adopted.work(checked) if checked is not None else costs.Given({})
-    with costs.given(given):
+    with costs.given(adopted.work(checked)):
         passed = [record for record in made if isinstance(record.outcome, evidence.Passed)]
         steps = matching.steps(passed, knowledge.load_all(), ADVICE) if passed else []
-        brief = summary.render(made, [step.brief for step in steps])
+        known = _uncompiled(made[0], checked) if found.kind == "torch" else []
+        told = None if known else [step.brief for step in steps]
+        brief = summary.render(made, told, known)
         folder = (options.out_dir or paths.out_dir()) / "profiles" / "adopted" / found.name
         path = folder / adopted.slug(made[0].problem) / "report.md"
-        whole = report.render(made, [str(step) for step in steps])
+        whole = report.render(made, told and [str(step) for step in steps], known=known)
     write_atomic(path, whole)
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -185,6 +186,27 @@ def _shown(
         print(f"record {relative(written)}")
     print(f"wrote {relative(path)}")
     return EXIT_FAILED if len(passed) < len(made) else 0
+
+
+def _uncompiled(record: Record, checked: Checked) -> list[tuple[str, str]]:
+    """What stands in place of a static profile of plain torch; nothing beside a time."""
+    from mla_var3.campaign.running import DEFAULT_ARCHS
+    from mla_var3.profiling.report import SIDES
+    from mla_var3.runtime import costs
+
+    if record.is_timed or checked.wrong:
+        return []
+    boards = [devices.default_for_arch(arch) for arch in DEFAULT_ARCHS["cutile"]]
+    bounds = [least for board in boards if (least := costs.bound(record, device=board)) is not None]
+    told = ", ".join(
+        f"{microseconds(one.time_us)} us on {one.device} by {SIDES[one.bound]}" for one in bounds
+    )
+    work = f"{checked.cost.flops:,} FLOP ({checked.counted or 'none counted'})"
+    return [
+        ("Compiled", "nothing: plain PyTorch chooses its kernels on the GPU, so that there is no "
+         "static profile; --prof_type=event there times it"),
+        ("Bound", f"{told}, of {work} and {checked.cost.bytes:,} bytes in and out"),
+    ]  # fmt: skip
 
 
 def compare(first: str, second: str) -> Iterator[str | Table]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mla_var3 import evidence, languages, paths
 from mla_var3.blobs import blob_id
-from mla_var3.campaign import contract, running
+from mla_var3.campaign import contract, reaching, running
 from mla_var3.campaign.contract import Contract, Kind
 from mla_var3.campaign.running import Launched, Trace
 from mla_var3.errors import InputError, PlanError, ToolchainError
@@ -50,6 +50,8 @@ class Checked:
             inputs and outputs, each once.
         counted: What counted the FLOPs.
         dtype: Element type of the first floating-point tensor, inputs before outputs.
+        rate: Element type at whose rate no kernel beats it: operands of 8 bits or fewer may be
+            multiplied as such, wider ones at most as 16 bits.
     """
 
     problem: Mapping[str, Scalar]
@@ -58,6 +60,7 @@ class Checked:
     cost: Cost
     counted: str = ""
     dtype: str = "float32"
+    rate: str = "bf16"
 
     @property
     def wrong(self) -> str:
@@ -119,23 +122,41 @@ class Adopted:
         with self._running() as trace:
             mine = contract.load(self.path)
             problem = mine.problem(sizes)
-            out, ref, given = _run(mine, problem, trace, counter)
+            ran = run(mine, problem, trace, counter)
         if self.kind != "torch" and not trace.count:
             raise PlanError(f"{self.path}: launch launches no kernel, so that nothing is checked")
-        errors = _compared(mine, out, ref)
-        moved = {id(t): t.nbytes for t in (*_tensors(given.values()), *out.values())}
-        counted = "torch's FlopCounter over the reference"
-        flops = counter.flops
-        if not flops:
-            flops = sum(one.flops for one in trace.launches)
-            counted = "what the kernels executed" if flops else ""
-        cost = Cost(flops, sum(moved.values()))
-        floats = [t for t in (*_tensors(given.values()), *out.values()) if t.is_floating_point()]
-        dtype = str(floats[0].dtype).removeprefix("torch.") if floats else "float32"
-        return Checked(problem, errors, trace, cost, counted, dtype)
+        return checked_of(mine, problem, trace, counter, ran)
 
 
-def _run(
+def checked_of(
+    mine: Contract,
+    problem: Mapping[str, Scalar],
+    trace: Trace,
+    counter: Counting,
+    ran: tuple[Any, Any, Any],
+) -> Checked:
+    """What came of a problem whose outputs, references and inputs are there.
+
+    Raises:
+        PlanError: Shapes differ.
+    """
+    out, ref, given = ran
+    errors = _compared(mine, out, ref)
+    tensors = [*_tensors(given.values()), *out.values()]
+    moved = {id(t): t.nbytes for t in tensors}
+    counted = "torch's FlopCounter over the reference"
+    flops = counter.flops
+    if not flops:
+        flops = sum(one.flops for one in trace.launches)
+        counted = "what the kernels executed" if flops else ""
+    floats = [t for t in tensors if t.is_floating_point()]
+    dtype = str(floats[0].dtype).removeprefix("torch.") if floats else "float32"
+    narrow = any(t.element_size() == 1 and str(t.dtype) != "torch.bool" for t in tensors)
+    cost, rate = Cost(flops, sum(moved.values())), "fp8" if narrow else "bf16"
+    return Checked(problem, errors, trace, cost, counted, dtype, rate)
+
+
+def run(
     mine: Contract, problem: Mapping[str, Scalar], trace: Trace, counter: Counting
 ) -> tuple[Any, Any, Any]:
     """Outputs, references and inputs; the counter counts the reference."""
@@ -217,9 +238,14 @@ def results() -> Path:
     return paths.out_dir() / "adopted"
 
 
+def sources_of(path: Path) -> dict[str, str]:
+    """A file and those of its user that it runs, each with what git calls its content."""
+    return {str(file): blob_id(file.read_bytes()) for file in reaching.reached(path)}
+
+
 def records_of(path: Path) -> list[Record]:
     """Records of a file's present content, in the order of their times."""
-    mine = {str(path.resolve()): blob_id(path.read_bytes())}
+    mine = sources_of(path)
     return [r for r in evidence.find(results()) if r.kernel.sources.items() >= mine.items()]
 
 
@@ -236,15 +262,15 @@ def records(found: Adopted, checked: Checked, note: Callable[[str], None]) -> li
         note(f"compiling {running.short(names)} for {', '.join(found.archs)}")
     made = running.compiled(checked.trace, found.archs)
     if not made:
-        return [_record(found, checked, "disabled", evidence.CPU, [])]
+        return [record_of(found, checked, "disabled", evidence.CPU, [])]
     return [
-        _record(found, checked, "static", f"static/{running.arch_key(arch)}",
+        record_of(found, checked, "static", f"static/{running.arch_key(arch)}",
                 [one.facts for one in compiled])
         for arch, compiled in made.items()
     ]  # fmt: skip
 
 
-def _record(
+def record_of(
     found: Adopted,
     checked: Checked,
     mode: evidence.Mode,
@@ -252,20 +278,21 @@ def _record(
     facts: Sequence[StaticFacts],
     outcome: evidence.Outcome | None = None,
 ) -> Record:
+    """A record of what came of a problem, on a target."""
     language = running.LANGUAGES[found.kind]
     package = languages.find(language).package
     tools = (*languages.find(language).tools, *({"triton": ["triton"]}.get(found.kind, [])))
     return Record(
         kernel=evidence.KernelIdentity(
             language=language, package=package, layer=LAYER, design=found.name, version=VERSION,
-            sources={str(found.path): blob_id(found.path.read_bytes())},
+            sources=sources_of(found.path),
         ),
         problem=dict(checked.problem),
         slug=slug(checked.problem),
         mode=mode,
         target=target,
         toolchain=recording.toolchain([*tools, "torch"]),
-        outcome=outcome or _outcome(checked, facts),
+        outcome=outcome or outcome_of(checked, facts),
         run=recording.RUN,
         time=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
     )  # fmt: skip
@@ -278,7 +305,8 @@ def slug(problem: Mapping[str, Scalar]) -> str:
     return "".join(c if c.isalnum() or c in "_.-" else "_" for c in text)
 
 
-def _outcome(checked: Checked, facts: Sequence[StaticFacts]) -> evidence.Outcome:
+def outcome_of(checked: Checked, facts: Sequence[StaticFacts]) -> evidence.Outcome:
+    """What a record says that came of a problem."""
     correctness = correctness_of(checked)
     if checked.wrong:
         return evidence.Failed(error=checked.wrong, correctness=correctness)
@@ -335,7 +363,7 @@ def work(checked: Checked) -> costs.Given:
     stages = stages_of(checked, ())
     only = {stages[0].name: checked.cost} if len(stages) == 1 else {}
     if only:
-        return costs.Given(only, checked.cost)
+        return costs.Given(only, checked.cost, checked.rate)
     parts = zip(stages, checked.trace.launches, strict=True)
     # What ran in a stage may be padded: its share of the work, and not the work itself.
     ran = max(1, sum(one.flops for one in checked.trace.launches))
@@ -343,44 +371,12 @@ def work(checked: Checked) -> costs.Given:
     first = stages[0].name
     rest = checked.cost.flops - sum(cost.flops for cost in own.values())
     own[first] = Cost(own[first].flops + rest, checked.cost.bytes)
-    return costs.Given(own, checked.cost)
+    return costs.Given(own, checked.cost, checked.rate)
 
 
 def write(made: Sequence[Record]) -> list[Path]:
     """Keep records; returns their files."""
     return [evidence.write(record, results())[0] for record in made]
-
-
-# -- on a GPU --------------------------------------------------------------------------------------
-
-
-def timed(found: Adopted, sizes: Mapping[str, Scalar], bench_runs: int) -> Record:
-    """Check a file on the GPU here, then time its launch by CUDA events over graph replay.
-
-    Raises:
-        ToolchainError: There is no GPU.
-    """
-    from mla_var3.campaign.flops import Counting
-    from mla_var3.profiling import binding, gpu_lock
-    from mla_var3.profiling.timing import Timer
-
-    binding.require_gpu("event")
-    with gpu_lock.held(lambda _: None):
-        mine = contract.load(found.path)
-        problem = mine.problem(sizes)
-        counter = Counting()
-        out, ref, given = _run(mine, problem, Trace(found.kind), counter)
-        errors = _compared(mine, out, ref)
-        moved = sum(t.nbytes for t in (*_tensors(given.values()), *out.values()))
-        checked = Checked(problem, errors, Trace(found.kind), Cost(counter.flops, moved))
-        outcome = _outcome(checked, [])
-        device, state = recording.gpu()
-        if isinstance(outcome, Passed):
-            timer = Timer(bench_runs)
-            total = timer.time(lambda: mine.launch(**given))
-            outcome = outcome.model_copy(update={"total": total, "protocol": timer.protocol})
-        record = _record(found, checked, "event", device.key, [], outcome)
-        return record.model_copy(update={"device": state})
 
 
 def require_records(path: Path) -> list[Record]:

@@ -16,12 +16,12 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mla_var3 import inputs
+from mla_var3.campaign.reaching import imports, reached, tree
 from mla_var3.errors import HyperMlaError, InputError, PlanError
 from mla_var3.evidence import Scalar
 
@@ -91,52 +91,20 @@ def has_contract(path: Path) -> bool:
     return set(FUNCTIONS) <= _defined(path)
 
 
-def tree(path: Path) -> ast.Module:
-    """A file, parsed.
-
-    Raises:
-        InputError: It cannot be read, or is not Python.
-    """
-    try:
-        return ast.parse(inputs.read_text(path))
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise InputError(str(path), f"is not Python: {error}") from error
-
-
 def kind_of(path: Path) -> Kind:
     """What runs a file's kernels, by what it and the files beside it import."""
-    found = set(_imported(path, set()))
-    return next((kind for module, kind in _IMPORTS.items() if module in found), "torch")
+    found = [kind_by(file) for file in reached(path)]
+    return next((kind for kind in _IMPORTS.values() if kind in found), "torch")
 
 
-def _imported(path: Path, seen: set[Path]) -> Iterator[str]:
-    """Modules of ``_IMPORTS`` that a file imports, or one that it imports from its folder."""
-    seen.add(path)
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or "", *(f"{node.module or ''}.{a.name}" for a in node.names)]
-        else:
-            yield from _theirs(path, node, seen)
-            continue
-        for name in names:
-            yield from (m for m in _IMPORTS if name == m or name.startswith(f"{m}."))
-            beside = path.parent.joinpath(*name.lstrip(".").split("."))
-            for other in (beside.with_suffix(".py"), beside / "__init__.py"):
-                if name and other.is_file() and other not in seen:
-                    yield from _imported(other, seen)
-
-
-def _theirs(path: Path, node: ast.AST, seen: set[Path]) -> Iterator[str]:
-    """Modules that a file imports which ``definitions`` or ``script`` names."""
-    match node:
-        case ast.Call(
-            func=ast.Name(id="definitions" | "script"), args=[ast.Constant(value=str(name)), *_]
-        ):
-            other = (path.resolve().parent / name).resolve()
-            if other.is_file() and other not in seen:
-                yield from _imported(other, seen)
+def kind_by(file: Path) -> Kind:
+    """What runs the kernels of one file, by its own imports."""
+    names = imports(file)
+    return next(
+        (kind for module, kind in _IMPORTS.items()
+         if any(name == module or name.startswith(f"{module}.") for name in names)),
+        "torch",
+    )  # fmt: skip
 
 
 def load(path: Path) -> Contract:
@@ -226,20 +194,38 @@ def _module(path: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # Compilers look up there what they trace.
+    _forget(_neighbors)  # As they are now, as the file is.
     with beside(full), one_sentence(f"{path} cannot be imported"):
         spec.loader.exec_module(module)
     return module
 
 
+#: Modules that adopted files imported from beside them, by name, with the file of each.
+_neighbors: dict[str, Path] = {}
+
+
 @contextlib.contextmanager
 def beside(path: Path) -> Iterator[None]:
-    """The file's folder is where imports look first."""
-    folder = str(path.resolve().parent)
+    """The file's folder is where imports look first; modules of another one's folder are not."""
+    folder, mine = str(path.resolve().parent), set(reached(path))
+    _forget([name for name, file in _neighbors.items() if file not in mine])
+    before = set(sys.modules)
     sys.path.insert(0, folder)
     try:
         yield
     finally:
         sys.path.remove(folder)
+        for name in set(sys.modules) - before:
+            file = Path(getattr(sys.modules[name], "__file__", None) or "").resolve()
+            if file in mine:
+                _neighbors[name] = file
+
+
+def _forget(names: Iterable[str]) -> None:
+    """Have modules be imported anew: two versions of a kernel call theirs by the same name."""
+    for name in list(names):
+        sys.modules.pop(name, None)
+        _neighbors.pop(name, None)
 
 
 @contextlib.contextmanager

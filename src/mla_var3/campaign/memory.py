@@ -338,10 +338,13 @@ class Memory:
         """Have planning pass an entry over, or see it again.
 
         Raises:
-            UsageError: It is the baseline.
+            UsageError: It is the baseline, or so already.
         """
-        if masked and self.read(version).origin == "start":
+        entry = self.read(version)
+        if masked and entry.origin == "start":
             raise UsageError(f"{version} is the baseline, which cannot be masked")
+        if entry.masked == masked:
+            raise UsageError(f"{version} is {'masked already' if masked else 'not masked'}")
         return self.update(version, {"masked": masked})
 
     def restart(self, version: str) -> list[Entry]:

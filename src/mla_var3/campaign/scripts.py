@@ -56,7 +56,7 @@ def _beside_caller(file: str) -> Path:
 
 def defining(path: Path) -> ast.Module:
     """The statements of a file that define what its functions use."""
-    from mla_var3.campaign.contract import tree
+    from mla_var3.campaign.reaching import tree
 
     module = tree(path)
     kept: list[ast.stmt] = [n for n in module.body if isinstance(n, _DEFINING)]

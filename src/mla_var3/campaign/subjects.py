@@ -1,8 +1,9 @@
 """Adapters ``FileSubject`` and ``DesignSubject``: the kernel that a campaign checks and versions.
 
-A version of an adopted file is a file of the workspace. A version of a design is a version of the
-design, cloned into ``kernels/`` under its next number, so that check, profile and compare take it
-as any other; the workspace keeps its records and a copy of what went through the gates.
+A version of an adopted file is a file of the workspace, or a folder where it takes others along. A
+version of a design is a version of the design, cloned into ``kernels/`` under its next number, so
+that check, profile and compare take it as any other; the workspace keeps its records and a copy of
+what went through the gates.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mla_var3 import devices, evidence, inputs
-from mla_var3.campaign import adopted, contract
+from mla_var3.campaign import adopted, contract, copying, launching
 from mla_var3.campaign.cloning import clone
 from mla_var3.errors import ToolchainError, UnknownNameError
 from mla_var3.evidence import Correctness, Failed, Passed, Record, Scalar, Skipped
-from mla_var3.paths import write_atomic
 from mla_var3.runtime import costs, registry
 from mla_var3.runtime.registry import Version
 
@@ -102,27 +102,44 @@ class FileSubject:
     root: Path
     problem: Mapping[str, Scalar]
 
+    @property
+    def folder(self) -> Path:
+        """Where the versions lie."""
+        return self.root / "versions"
+
+    def stem(self, version: str) -> str:
+        """What a version's own file is called; records are, and so it names the campaign too."""
+        return f"{self.root.name.replace('-', '_')}_{version}"
+
+    def main(self, version: str) -> Path:
+        """A version's own file, which has the three functions."""
+        return copying.main_file(self.folder, self.stem(version))
+
     def path(self, version: str) -> Path:
-        """File of a version."""
-        # Records are called after the file, so that it names the campaign too.
-        return self.root / "versions" / f"{self.root.name.replace('-', '_')}_{version}.py"
+        """The file to edit: the kernel's."""
+        return copying.kernel_file(self.main(version))
 
     def begin(self, version: str, parent: str) -> None:
-        """Copy the parent's file, where there is none."""
-        if not self.path(version).is_file():
-            write_atomic(self.path(version), self.path(parent).read_text(encoding="utf-8"))
+        """Copy the parent's files, where there are none."""
+        if not self.main(version).is_file():
+            copying.again(self.folder, self.stem(parent), self.stem(version))
 
     def sources(self, version: str) -> dict[str, list[str]]:
-        """The file's lines."""
-        return {"file": inputs.read_text(self.path(version)).splitlines()}
+        """Lines of the version's own file, called ``version``, and of those beside it."""
+        main = self.main(version)
+        files = [main] if main.parent == self.folder else sorted(main.parent.glob("*.py"))
+        return {
+            "version" if file == main else file.name: inputs.read_text(file).splitlines()
+            for file in files
+        }
 
     def name(self, version: str) -> str:
-        """The file from the top of the workspace."""
-        return f"versions/{self.path(version).name}"
+        """The version's own file from the top of the workspace."""
+        return self.main(version).relative_to(self.root).as_posix()
 
     def examine(self, version: str, say: Say) -> Examined:
         """Run and compare it, and compile its kernels."""
-        subject = adopted.adopt(self.path(version))
+        subject = adopted.adopt(self.main(version))
         checked = subject.check(self.problem)
         made = adopted.records(subject, checked, say)
         adopted.write(made)
@@ -131,14 +148,14 @@ class FileSubject:
     def timed(self, versions: Sequence[str], say: Say) -> list[Record]:
         """Time files one after another."""
         say(f"timing {' and '.join(versions)}")
-        found = [adopted.adopt(self.path(version)) for version in versions]
-        made = [adopted.timed(one, self.problem, BENCH_RUNS) for one in found]
+        found = [adopted.adopt(self.main(version)) for version in versions]
+        made = [launching.timed(one, self.problem, BENCH_RUNS)[0] for one in found]
         adopted.write(made)
         return made
 
     def records_of(self, version: str) -> list[Record]:
         """Records of the file's present content."""
-        return adopted.records_of(self.path(version))
+        return adopted.records_of(self.main(version))
 
     def recorded(self, version: str) -> Record | None:
         """None: nobody else times an adopted file."""
@@ -150,7 +167,7 @@ class FileSubject:
 
     def require_takes(self, version: str) -> None:
         """Refuse sizes that the file's ``inputs`` does not name."""
-        sizes = contract.sizes_named(self.path(version))
+        sizes = contract.sizes_named(self.main(version))
         if sizes is not None and (unknown := [n for n in self.problem if n not in sizes]):
             raise UnknownNameError("size", unknown[0], sizes)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import re
@@ -18,7 +17,7 @@ from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mla_var3 import devices, inputs, paths
-from mla_var3.campaign import contract, stepzero, subjects
+from mla_var3.campaign import copying, stepzero, subjects
 from mla_var3.campaign.memory import Entry, Memory, VersionName
 from mla_var3.campaign.subjects import Subject
 from mla_var3.errors import InputError, ToolchainError, UnknownNameError, UsageError
@@ -311,8 +310,8 @@ def create(settings: Settings, readme: str, known: Sequence[Entry] = ()) -> Work
     made._git("init", "--quiet")  # Again, where the first one was killed.
     write_atomic(root / ".gitignore", "__pycache__/\n.lock\n")
     if settings.source is not None:
-        file = subjects.FileSubject(root, settings.problem).path("v0")
-        write_atomic(file, standing_alone(Path(settings.source)))
+        copied = subjects.FileSubject(root, settings.problem)
+        copying.bring(Path(settings.source), copied.folder, copied.stem("v0"))
     for entry in known:
         write_atomic(made.memory.path(entry.version), entry.text())
     write_atomic(root / README, readme)
@@ -320,26 +319,6 @@ def create(settings: Settings, readme: str, known: Sequence[Entry] = ()) -> Work
     write_atomic(root / SETTINGS, json.dumps(settings.model_dump(mode="json"), indent=1) + "\n")
     made.commit(f"init: {settings.name} on {settings.device}")
     return made
-
-
-def standing_alone(path: Path) -> str:
-    """A file's text, what it names by paths from its own place named by full paths."""
-    text = inputs.read_text(path)
-    lines = text.splitlines(keepends=True)
-    found: list[tuple[int, str]] = []
-    for node in ast.walk(contract.tree(path)):
-        match node:
-            case ast.Call(
-                func=ast.Name(id="definitions" | "script"),
-                args=[ast.Constant(value=str(name), lineno=line), *_],
-            ):
-                found.append((line, name))
-    for line, name in found:
-        full = str((path.resolve().parent / name).resolve())
-        lines[line - 1] = lines[line - 1].replace(f'"{name}"', f'"{full}"').replace(
-            f"'{name}'", f"'{full}'"
-        )  # fmt: skip
-    return "".join(lines)
 
 
 def plan_text(name: str, values: dict[str, Any], suggestions: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ import tyro
 
 from mla_var3 import arguments, evidence, front
 from mla_var3.arguments import named
+from mla_var3.blobs import blob_id
 from mla_var3.errors import UsageError
 from mla_var3.knowledge import (
     backtest,
@@ -125,12 +126,19 @@ def match(record: Annotated[tyro.conf.Positional[str], named("RECORD")], top: in
 
 
 def _of_file(path: Path) -> evidence.Record:
-    """The newest record of an adopted file."""
+    """The newest record of an adopted file as it is now, with the files that it takes along."""
     known = evidence.find(out_dir() / "adopted")
     mine = [r for r in known if str(path.resolve()) in r.kernel.sources]
-    if not mine:
-        raise UsageError(f"{path} has no record; run nox -s profile -- {path}")
-    return mine[-1]
+    fresh = [r for r in mine if all(map(_is_as_recorded, r.kernel.sources.items()))]
+    if not fresh:
+        said = "changed since it was profiled" if mine else "has no record"
+        raise UsageError(f"{path} {said}; run nox -s profile -- {path}")
+    return fresh[-1]
+
+
+def _is_as_recorded(source: tuple[str, str]) -> bool:
+    file = Path(source[0])
+    return file.is_file() and blob_id(file.read_bytes()) == source[1]
 
 
 def facts(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
+from mla_var3 import languages
 from mla_var3.errors import DeviceFigureError
 from mla_var3.evidence import Passed, Record
 from mla_var3.knowledge import history, losses, metrics, triggers
@@ -27,6 +28,8 @@ MEASURED_BY = {
     "time": "`--prof_type=event` on a GPU",
     "counter": "`--prof_type=ncu` on a GPU",
 }
+#: The workload of records of users' files, of which no counters are taken.
+ADOPTED = "adopted"
 #: Most metrics, and pages, that a sentence names.
 MOST = 3
 #: A clock below this share of the boost clock is a cause of its own.
@@ -79,7 +82,7 @@ def measurement(record: Record, catalogue: Catalogue) -> str:
         asked[_origin(missing[0])].update(missing)
         pages[_origin(missing[0])][page.pattern.id] = missing
     for origin, how in MEASURED_BY.items():
-        if origin in asked and not _measured(record, origin):
+        if origin in asked and _can_measure(record, origin) and not _measured(record, origin):
             common = [name for name, _ in asked[origin].most_common(MOST)]
             named = ", ".join(f"`{name}`" for name in common)
             # What many pages ask for comes first, and with it the pages that ask.
@@ -94,6 +97,14 @@ def measurement(record: Record, catalogue: Catalogue) -> str:
 def _origin(name: str) -> str:
     """Which measurement states a metric: a share of the bound takes a time, too."""
     return "time" if name == "bound_fraction" else metrics.metric(name).origin
+
+
+def _can_measure(record: Record, origin: str) -> bool:
+    """Whether a measurement is to be had: torch and libraries bring kernels compiled elsewhere."""
+    if origin in ("time", "counter"):
+        return origin == "time" or record.kernel.layer != ADOPTED
+    compiles = languages.find(record.kernel.language).archs or "triton" in record.toolchain
+    return bool(compiles)
 
 
 def _measured(record: Record, origin: str) -> bool:

@@ -40,12 +40,15 @@ def render(
     lines = [f"**{cell(first.kernel.name)}**: {_verdict(found)}."]
     lines += ["", facts_list(facts), ""] if facts else [""]
     meant = "; ".join(_meanings(found))
-    at = axes(_common(found))
-    lines += [f"At {cell(at)}{f' ({meant})' if meant else ''}:", ""] if at else []
-    lines += [table(HEADER, [_row(record, found) for record in found]), ""]
+    at, rows = axes(_common(found)), [_row(record, found) for record in found]
+    told = any(any(row[1:]) for row in rows)  # A CPU has nothing to say beside the verdict.
+    lines += (
+        [f"At {cell(at)}{f' ({meant})' if meant else ''}{':' if told else '.'}", ""] if at else []
+    )
+    lines += [table(HEADER, rows), ""] if told else []
     if steps := numbered(next_steps):
-        told = " (gain not measured where none stands)" if next_steps else ""
-        lines += [f"**Try next**{told}", "", *steps, ""]
+        gains = " (gain not measured where none stands)" if next_steps else ""
+        lines += [f"**Try next**{gains}", "", *steps, ""]
     return "\n".join(lines)
 
 

@@ -34,10 +34,12 @@ class Given:
     Attributes:
         stages: Work of each stage by its name.
         case: Work of the problem that a CPU ran, where one did.
+        dtype: Element type at whose rate a GPU multiplies; that of each record's problem if None.
     """
 
     stages: Mapping[str, Cost]
     case: Cost | None = None
+    dtype: str | None = None
 
     @property
     def whole(self) -> Cost:
@@ -203,7 +205,9 @@ def _at(
     device = device or roofline.device_of(record)
     if device is None or (found := cost(record, stage)) is None:
         return None
-    rates = roofline.rates_of(device, roofline.dtype_of(record), bound=bound)
+    stated = _GIVEN.get()
+    dtype = (stated.dtype if stated else None) or roofline.dtype_of(record)
+    rates = roofline.rates_of(device, dtype, bound=bound)
     if rates is None:
         return None
     works = ways(record) if bound and stage is None else (found,)
