@@ -17,7 +17,7 @@ ConstInt = ct.Constant[int]
 
 @ct.kernel
 def softmax_with_a_bug(x, y, TILE: ConstInt):
-    """Softmax of each row, one block a row."""
+    """Softmax of each row, one block per row."""
     row = ct.bid(0)
     tile = ct.load(x, (row, 0), (1, TILE))  # the padding is undetermined
     numerator = ct.exp(tile - ct.max(tile, axis=1, keepdims=True))
