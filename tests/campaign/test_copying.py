@@ -86,6 +86,7 @@ def test_a_version_is_the_kernel_and_not_only_the_draft(folder, make):
     first, second = found.version("v0"), found.version("v1")
     assert (first.name, second.name) == ("product.py", "product.py")
     assert first.parent.name == "mine_v0"
+    assert found.subject.name("v7") == "versions/mine_v7/mine_v7.py"
     assert stages.following(found).file.endswith("versions/mine_v1/product.py")
     before = first.read_text()
     edit(second, "(a @ b)", "(a.double() @ b.double())")

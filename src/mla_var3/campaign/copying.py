@@ -59,12 +59,6 @@ def again(folder: Path, parent: str, name: str) -> None:
     _write(folder / name, files)
 
 
-def main_file(folder: Path, name: str) -> Path:
-    """The version's own file, which has the three functions."""
-    inside = folder / name
-    return inside / f"{name}.py" if inside.is_dir() else folder / f"{name}.py"
-
-
 def kernel_file(main: Path) -> Path:
     """Which file of a version to edit: the first that takes the kernel's language.
 

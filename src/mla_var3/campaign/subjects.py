@@ -113,7 +113,9 @@ class FileSubject:
 
     def main(self, version: str) -> Path:
         """A version's own file, which has the three functions."""
-        return copying.main_file(self.folder, self.stem(version))
+        stem = self.stem(version)
+        room = self.folder / stem if (self.folder / self.stem("v0")).is_dir() else self.folder
+        return room / f"{stem}.py"
 
     def path(self, version: str) -> Path:
         """The file to edit: the kernel's."""
