@@ -128,13 +128,18 @@ def pages(site: Site) -> list[Page]:
     )
     found_by = ["teach me Hopper", "warp-specialized kernel from nothing", "learn Hopper"]
     link = site.link(INDEX)
+    learn = link("docs/learn/index.md")
+    setup = (
+        f"The scripts run by `nox -s run` in a clone of this project, after "
+        f"`python -m pip install nox`; [Learn]({learn}) has the two commands."
+    )
     following = (
         f"Then: [path D]({link('knowledge/learning-paths/d-hopper.toml')}), which leads over "
         "CUTLASS's Hopper examples to a product and an attention kernel of your own."
     )
     content = sections(
         meta(description=course.summary, found_by=found_by),
-        f"# {cell(course.title)}", cell(course.summary), rows, following,
+        f"# {cell(course.title)}", cell(course.summary), setup, rows, following,
     )  # fmt: skip
     index = Page(INDEX, content, SOURCE, ("Learn", TITLE))
     known = {entry.key: place for entry, place in _reference(site)}

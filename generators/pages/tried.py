@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from generators.model import compare
+from generators.model.columns import design_title
 from generators.model.compare import Verdict
 from generators.model.site import Site
 from generators.write import devlogs, figures, remarks
@@ -51,7 +52,20 @@ def section(site: Site, versions: list[Version], link: Link) -> str:
     )
     if any(_MARK in line for line in lines):
         told += f" {_MARK} marks what was lost with few heads or few query rows per sequence."
+        told += _elsewhere(site, versions, link)
     return f"## {TITLE} {{ #tried-and-failed }}\n\n{told}\n\n" + "\n".join(lines)
+
+
+def _elsewhere(site: Site, versions: list[Version], link: Link) -> str:
+    """The other designs of a workload whose subject is few rows, by the paragraph they begin with."""
+    found = []
+    for designs in site.layers()[versions[0].layer]:
+        devlog = site.catalogue.devlogs.get(designs[0].design_key)
+        subject = devlog.body.partition("\n### ")[0] if devlog else ""
+        if designs != versions and _FEW.search(subject):
+            page = link(repo_name(designs[0].path.parents[1]))
+            found.append(f"[{cell(design_title(designs[0]))}]({page}#tried-and-failed)")
+    return f" More of them: {', '.join(found)}." if found else ""
 
 
 def _marked(line: str) -> str:

@@ -89,5 +89,7 @@ def test_what_failed_in_a_design_is_collected(site):
     marked = re.compile(r"- \[v\d+\]\([^)]+\)(, negative)?: \*\*few rows\*\*: ")
     assert all(marked.match(line) for line in few)
     assert said.count("**few rows** marks what was lost") == 1
+    more = said.partition("More of them: ")[2].splitlines()[0]
+    assert re.findall(r"\]\(\S*?(\w+)/index\.md#tried-and-failed\)", more) == ["thin_mla"]
     unheard = [version for version in versions if version.version == "v0"]
     assert tried.section(site, unheard, site.link("a.md")) == ""
