@@ -159,8 +159,8 @@ def _device(site: Site, device: Device) -> Page:
                 "Every figure as stated",
                 f"{len(device.figures)} with their sources",
                 sections(
-                    "Throughput with sparsity is listed and never used: no kernel here has operands of "
-                    "structured sparsity.",
+                    "Throughput with sparsity is listed and never used: no kernel here has "
+                    "operands of structured sparsity.",
                     _figures(device),
                 ),
             ),
