@@ -57,7 +57,7 @@ def section(site: Site, versions: list[Version], link: Link) -> str:
 
 
 def _elsewhere(site: Site, versions: list[Version], link: Link) -> str:
-    """The other designs whose subject is few rows, by the paragraph that their devlog begins with."""
+    """The other designs whose subject is few rows, by the paragraph their devlog begins with."""
     found = []
     for designs in site.layers()[versions[0].layer]:
         devlog = site.catalogue.devlogs.get(designs[0].design_key)
