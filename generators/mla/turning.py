@@ -35,7 +35,7 @@ def text() -> str:
 
 
 def _name(key: str) -> str:
-    return cell(devices.load(key).name)
+    return cell(devices.load(key).name.partition(" (")[0])
 
 
 def _from(key: str) -> int | None:
