@@ -38,6 +38,7 @@ def pages(site: Site) -> list[Page]:
                 meta(
                     description="MLA attention kernels in Python: versions, knowledge, records",
                     hide=["navigation", "toc"],
+                    found_by=["install", "get started", "quick start"],
                 ),
                 _hero(site, link),
                 _command(site, link),
