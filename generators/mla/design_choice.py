@@ -291,8 +291,7 @@ def home(site: Site, link: Link) -> str:
         "is faster than a library. "
         f"{cell(NAMES)}",
         "\n".join(_reasons(site, found, link)),
-        f"Tried were the s of the table below, so the border lies between two of them. "
-        f"{turning.text()}",
+        turning.short(link),
         fold("At each s", "the fastest, by what the cache holds, with its record", measured),
     )
 

@@ -6,6 +6,7 @@ import itertools
 
 from generators.write.text import cell
 from mla_var3 import devices
+from mla_var3.knowledge.evidence import Link
 from mla_var3.workloads.mla import regimes
 from mla_var3.workloads.mla.regimes import Shape
 
@@ -31,6 +32,15 @@ def text() -> str:
         f"{min(_CONTEXTS)} to {max(_CONTEXTS)} keys: what moves it is the GPU, by its two rates "
         f"and its power. It is {others}. From s = {mixed} to {alone} the model prefers a mix of "
         "both, but no mix that was measured on it was faster than the better of the two."
+    )
+
+
+def short(link: Link) -> str:
+    """The number alone, for pages that are short, with the way to what it depends on."""
+    why = link("docs/learn/roofline.md#what-more-query-tokens-do")
+    return (
+        f"Decompressed keys and values that lie ready are cheaper than latent ones from **s = "
+        f"{_from(_AT)}** on {_name(_AT)}: [what moves that]({why})."
     )
 
 
