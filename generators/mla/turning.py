@@ -39,8 +39,8 @@ def short(link: Link) -> str:
     """The number alone, for pages that are short, with the way to what it depends on."""
     why = link("docs/learn/roofline.md#what-more-query-tokens-do")
     return (
-        f"Decompressed keys and values that lie ready are cheaper than latent ones from **s = "
-        f"{_from(_AT)}** on {_name(_AT)}: [what moves that]({why})."
+        f"Decompressed keys and values, once ready, win from **s = {_from(_AT)}** on "
+        f"{_name(_AT)} ([what moves that]({why}))."
     )
 
 
