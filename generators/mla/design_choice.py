@@ -285,14 +285,12 @@ def home(site: Site, link: Link) -> str:
         " ".join(filter(None, [_conditions(found), what_times_cover(_designs(site), link)])),
     )
     return sections(
-        f"Other sizes and devices: [the advisor]({link(SOURCE)}).",
         peers.lead(site, link(OTHERS)),
-        "What the cost model prefers among our own designs, and why. It says what to read, not who "
-        "is faster than a library. "
+        "What the cost model prefers among our own designs, and why: what to read, not who is "
+        "faster. "
         f"{cell(NAMES)}",
         "\n".join(_reasons(site, found, link)),
-        f"Tried were the s of the table below, so the border lies between two of them. "
-        f"{turning.text()}",
+        f"{turning.short(link)} Other sizes and devices: [the advisor]({link(SOURCE)}).",
         fold("At each s", "the fastest, by what the cache holds, with its record", measured),
     )
 

@@ -6,6 +6,7 @@ import itertools
 
 from generators.write.text import cell
 from mla_var3 import devices
+from mla_var3.knowledge.evidence import Link
 from mla_var3.workloads.mla import regimes
 from mla_var3.workloads.mla.regimes import Shape
 
@@ -34,8 +35,17 @@ def text() -> str:
     )
 
 
+def short(link: Link) -> str:
+    """The number alone, for pages that are short, with the way to what it depends on."""
+    why = link("docs/learn/roofline.md#what-more-query-tokens-do")
+    return (
+        f"Decompressed keys and values, once ready, win from **s = {_from(_AT)}** on "
+        f"{_name(_AT)} ([what moves that]({why}))."
+    )
+
+
 def _name(key: str) -> str:
-    return cell(devices.load(key).name)
+    return cell(devices.load(key).name.partition(" (")[0])
 
 
 def _from(key: str) -> int | None:

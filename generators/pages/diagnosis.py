@@ -13,7 +13,7 @@ from generators.pages.catalogue import label
 from generators.pages.kernels import run_version
 from generators.write import figures
 from generators.write.page import Page
-from generators.write.text import cell, meta, rendered, sections, table
+from generators.write.text import cell, fold, meta, rendered, sections, table
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge import history, metrics, symptoms
 from mla_var3.knowledge.evidence import Link
@@ -158,7 +158,7 @@ def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
             _confirm(site, symptom, link),
             *parts,
             "## The other remedies" if others else "",
-            *(_remedy(site, page, link) for page in others),
+            *(_remedy(site, page, link, folded=True) for page in others),
         ),
         nav=("Diagnosis", symptom.title),
     )
@@ -271,16 +271,26 @@ def _does_not_hold(arch: str, away: list[Document], link: Link) -> str:
     return f"These patterns fail on {arch}, or nobody saw them work there: {names}."
 
 
-def _remedy(site: Site, page: Document, link: Link) -> str:
-    """A remedy in full: what to do, with its code, and when it fails."""
+def _remedy(site: Site, page: Document, link: Link, *, folded: bool = False) -> str:
+    """A remedy in full: what to do, with its code, and when it fails.
+
+    Args:
+        site: What generators read.
+        page: The pattern.
+        link: Addresses as seen from the page.
+        folded: Whether all but when to apply it waits to be opened.
+    """
     pattern = page.pattern
+    rest = sections(
+        _part(site, page, "Implementation", link),
+        "**When it fails**",
+        _part(site, page, "Pitfalls", link),
+    )
     return sections(
         f"### {cell(pattern.title)} {{ #{pattern.id} }}",
         f"Where it holds: {cell(', '.join(pattern.archs))}." if pattern.archs else "",
         _part(site, page, "When to apply", link),
-        _part(site, page, "Implementation", link),
-        "**When it fails**",
-        _part(site, page, "Pitfalls", link),
+        fold("How", "with code, and when it fails", rest) if folded else rest,
         f"[The whole pattern, with its mechanism and evidence]({link(page.name)}).",
     )
 

@@ -38,6 +38,7 @@ def pages(site: Site) -> list[Page]:
                 meta(
                     description="MLA attention kernels in Python: versions, knowledge, records",
                     hide=["navigation", "toc"],
+                    found_by=["install", "get started", "quick start"],
                 ),
                 _hero(site, link),
                 _command(site, link),
@@ -46,8 +47,6 @@ def pages(site: Site) -> list[Page]:
                 "## What is wrong with my kernel?",
                 f'<div class="symptoms" markdown="1">\n\n{diagnosis.doors(site, link)}\n\n</div>',
                 diagnosis.messages(link),
-                "Or search, by the words of the problem or the name of a metric such as "
-                "`spill_instructions`.",
                 "## Add a version",
                 _adding(site, link),
             ),
@@ -169,14 +168,11 @@ def _adding(site: Site, link: Link) -> str:
     width = max(map(len, steps))
     lines = (f"$ nox -s {step:{width}}  # {comment}\n" for step, comment in steps.items())
     return sections(
-        "Set up once: clone the repository (Source, at the top), enter it, and `pip install nox`; "
-        "the first session installs the rest. From the newest version of "
-        f"{design_link(latest, link)}, say, and without a GPU:",
+        "Set up once: clone the repository (Source, at the top), enter it, and `pip install nox`. "
+        f"From the newest version of {design_link(latest, link)}, say, without a GPU:",
         f"```console\n{''.join(lines)}```",
-        f"`clone` writes `{repo_name(copy)}/`. Where two languages have the design, its name alone "
-        "means cuTile's, and `@cute-dsl` after it the other. The "
-        f"tests ask for an entry of the new version among the [mutants]"
-        f"({link('CONTRIBUTING.md#mutants')}). Write your prediction into the copy's devlog entry "
-        f"before the first edit: [contributing]({link('CONTRIBUTING.md#add-a-version')}) says what "
-        "belongs there, and how to add a design or a device.",
+        f"`clone` writes `{repo_name(copy)}/`. Where two languages have a design, its name alone "
+        "means cuTile's. Write your prediction into the copy's devlog entry before the first edit: "
+        f"[contributing]({link('CONTRIBUTING.md#add-a-version')}) says how, and how to add "
+        f"[mutants]({link('CONTRIBUTING.md#mutants')}), a design or a device.",
     )

@@ -300,8 +300,12 @@ def _each_run(site: Site, designs: Sequence[list[Version]], where: sweep.Setting
     """Which run each column is of."""
     shown = _columns(site, designs, where)
     said = ", ".join(f"{_at(where, value)} of {column.day}" for value, column in shown.items())
-    return (
-        f"Each column is one run: {said}. What other runs timed stands apart, with the first "
-        "letters of its run: two of them compare only where the run is the same. A page that cites "
-        "a pair names times of the run that had both, which may be another one."
+    stands = any(
+        columns.elsewhere(site, version, where, shown)
+        for version in rows_of(designs) + _peer(site, designs, where)
     )
+    apart = (
+        " Times of other runs stand apart, with the run's first letters: only times of one run "
+        "compare, here and on pages that cite another pair."
+    )
+    return f"Each column is one run: {said}.{apart if stands else ''}"

@@ -16,6 +16,7 @@ from generators.write.text import (
     choices,
     code,
     fence,
+    fold,
     meta,
     rebase,
     sections,
@@ -93,7 +94,8 @@ def _index(learning: Learning, link: Link) -> Page:
         "Kernels of others and our own, read in an order in which each builds on those before. "
         "No GPU is needed. What you have done is remembered in this browser only.",
         found,
-        f"## Examples\n\n{single}" if single else "",
+        "## Examples" if single else "",
+        fold("Example by example", f"all {len(examples)}, with topics and path", single),
     )
     return Page(INDEX, content, None, NAV)
 

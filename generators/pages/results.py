@@ -24,6 +24,8 @@ from mla_var3.runtime import costs
 from mla_var3.workloads import workloads
 
 EXPLORER = "results/explorer.md"
+#: What readers call all that was measured.
+FOUND_BY = ("all records", "download all records", "every measurement", "which GPUs were measured")
 #: Problems of a workload above which the table of each is folded.
 MANY = 6
 #: Problems of a workload above which the table of the fastest is folded.
@@ -134,7 +136,7 @@ def _index(site: Site, by_target: Mapping[str, list[Run]]) -> Page:
     return Page(
         path,
         sections(
-            meta(description="Rooflines, leaderboards and every record"),
+            meta(description="Rooflines, leaderboards and every record", found_by=list(FOUND_BY)),
             "# Results",
             "Every figure here is read from a record of what one run observed. "
             "A record whose machine code, launch or workload has changed since is **stale**, is "

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from generators.model.site import Site
 from generators.write.page import Page
+from generators.write.text import fold
 from mla_var3.gpuless.suites import Outcome, find
 from mla_var3.gpuless.tables import Case, Table, read
 from mla_var3.tables import cell, code, table
@@ -61,7 +62,12 @@ def _examples(found: Table) -> list[str]:
     header = ("Example", "Arguments", "For", "Outcome", "Why", "Emulated (s)", "Clusters")
     rows = [_row(case, found) for case in found.cases]
     title, what = _TITLES.get(found.suite, (found.suite, ""))
-    return [f"## {title}", f"{what} {text}".strip(), table(header, rows, right=header[-2:])]
+    runs = table(header, rows, right=header[-2:])
+    return [
+        f"## {title}",
+        f"{what} {text}".strip(),
+        fold("Run by run", f"{len(rows)}, each with its outcome and why", runs),
+    ]
 
 
 def _versions(found: Table) -> str:
@@ -145,4 +151,9 @@ def _exceptions(suite: Table) -> list[str]:
     ]
     rows += [(code(one.test), "", "not run", cell(one.reason)) for one in suite.left_out]
     header = ("Test", "Cases", "Outcome", "Why")
-    return [f"### {cell(suite.suite)}", table(header, rows, right=("Cases",))] if rows else []
+    shown = fold(
+        "What did not pass or was not run",
+        f"{len(rows)}, each with its reason",
+        table(header, rows, right=("Cases",)),
+    )
+    return [f"### {cell(suite.suite)}", shown] if rows else []

@@ -20,7 +20,10 @@ def test_the_number_is_the_analysis_own_and_says_what_moves_it():
 
 
 def test_home_and_the_lesson_on_the_roofline_say_the_same(site):
-    shown = [str(page.content) for page in home.pages(site)]
-    shown += [str(p.content) for p in lessons.pages(site) if p.path == "learn/roofline.md"]
-    assert len(shown) == 2
-    assert all(turning.text() in content for content in shown)
+    (first,) = (str(page.content) for page in home.pages(site))
+    (lesson,) = (str(p.content) for p in lessons.pages(site) if p.path == "learn/roofline.md")
+    assert turning.short(site.link(home.HOME)) in first
+    assert turning.text() in lesson
+    numbers = [re.search(r"from \*\*s = (\d+)\*\*", said) for said in (first, lesson)]
+    assert len({found[1] for found in numbers if found}) == 1
+    assert all(numbers)
