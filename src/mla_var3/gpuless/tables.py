@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mla_var3 import inputs
 from mla_var3.errors import ToolchainError
-from mla_var3.gpuless.suites import Outcome, Suite
+from mla_var3.gpuless.suites import Outcome, Suite, pins
 from mla_var3.paths import relative, results_dir, write_atomic
 
 
@@ -145,7 +145,7 @@ def made(
         commit=suite.commit,
         toolchain={
             **{name: version(name) for name in suite.toolchain},
-            **dict(package.split("==") for package in suite.packages),
+            **pins(suite),
         },
         settings=dict(settings),
         sample=sample,
