@@ -85,6 +85,26 @@ def test_who_started_them_tells_nobody_and_half_a_message_is_left_out(tmp_path: 
     assert children.heard() == ["a"]
 
 
+def test_a_launch_that_is_refused_in_a_child_ends_the_script_with_why(tmp_path: Path) -> None:
+    from mla_var3.emulator.script import run_script
+    from mla_var3.errors import EmulatorError
+
+    script = tmp_path / "children.py"
+    refuse = """
+    from mla_var3.emulator import host as running
+    from mla_var3.errors import EmulatorError
+
+    def refuse(text):
+        raise EmulatorError("the instruction is not emulated")
+
+    running._active.patch = refuse
+"""
+    work = "def work(c, threads, send, go):\n"
+    script.write_text(SCRIPT.replace(work, f"{work}{refuse}"))
+    with pytest.raises(EmulatorError, match="the instruction is not emulated"):
+        run_script(script, ["spawn"], Options(), "sm_90a")
+
+
 def test_nothing_is_warned_of(tmp_path: Path) -> None:
     """A program may hold warnings for failures: ours would be such ones."""
     from mla_var3.emulator.script import run_script

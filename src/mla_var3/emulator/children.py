@@ -1,6 +1,7 @@
 """What launches came to in processes that a program starts: each tells the first one at once.
 
-So findings of a process that is killed are known too, up to where it was killed.
+So findings of a process that is killed are known too, up to where it was killed, and why a launch
+was refused, of which the program itself learns no more than that it failed.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ class Told:
     """What one launch of another process came to.
 
     Attributes:
-        kernel: Name of the kernel.
         diagnostics: Everything that was found.
+        refused: Why it was not run, where it was not.
     """
 
-    kernel: str
     diagnostics: list[Diagnostic]
+    refused: str = ""
 
 
 class Children:
@@ -40,6 +41,8 @@ class Children:
     def __init__(self, folder: Path) -> None:
         self.root, self.owner = folder, os.getpid()
         self.told: list[Told] | None = None
+        #: Whether somebody knows of a refusal.
+        self.reported = False
 
     @property
     def folder(self) -> Path:
@@ -52,11 +55,18 @@ class Children:
 
     def tell(self, launches: Sequence[Launch]) -> None:
         """Tell the first process of launches, if this is another one."""
+        self._write([Told(launch.diagnostics) for launch in launches])
+
+    def tell_refusal(self, error: BaseException) -> None:
+        """Tell it of a launch that is not run."""
+        self._write([Told([], str(error))])
+
+    def _write(self, told: Sequence[Told]) -> None:
         if os.getpid() == self.owner:
             return
         with (self.root / f"{os.getpid()}.told").open("ab") as file:
-            for launch in launches:
-                pickle.dump(Told(launch.kernel, launch.diagnostics), file)
+            for one in told:
+                pickle.dump(one, file)
 
     def heard(self) -> list[Told]:
         """What the others told until now, or until the folder was left."""
@@ -73,6 +83,10 @@ class Children:
                 except (EOFError, pickle.UnpicklingError):  # One that was killed may tell half.
                     continue
         return told
+
+    def refusal(self) -> str:
+        """Why the first launch was refused that one of them asked for; nothing if none was."""
+        return next((one.refused for one in self.heard() if one.refused), "")
 
     def close(self) -> None:
         """Leave the folder."""

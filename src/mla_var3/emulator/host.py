@@ -136,6 +136,14 @@ class Emulation:
         elsewhere = self.children.heard() if self.children else []
         return [d for launch in (*self.launches, *elsewhere) for d in launch.diagnostics]
 
+    def refusal(self) -> BaseException | None:
+        """Why a launch was not run, here or in another process; told once."""
+        failure, self.failure = self.failure, None
+        if failure is None and self.children and not self.children.reported:
+            said = self.children.refusal()
+            failure, self.children.reported = EmulatorError(said) if said else None, bool(said)
+        return failure
+
     @property
     def counts(self) -> list[Counts]:
         """Counters of each launch."""
@@ -305,6 +313,8 @@ class _Runtime:
             except BaseException as error:  # noqa: BLE001
                 if _active is not None and _active.failure is None:
                     _active.failure = error
+                    if _active.children:
+                        _active.children.tell_refusal(error)
                 return FAILED
             return 0
 
@@ -452,8 +462,8 @@ def emulating(
         raise
     finally:
         _active = None
-    if emulation.failure is not None:
-        raise emulation.failure
+    if (refused := emulation.refusal()) is not None:
+        raise refused
 
 
 def _patched(

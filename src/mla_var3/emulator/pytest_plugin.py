@@ -52,7 +52,12 @@ class Emulator:
         """What the launches came to."""
         found = [Finding(str(d), f"{d.kind} at {_brief(d.at)}") for d in run.diagnostics]
         elsewhere = run.children.heard() if run.children else []
-        return len(run.launches) + len(elsewhere), found
+        return len(run.launches) + sum(not one.refused for one in elsewhere), found
+
+    def refusal(self, run: Emulation) -> str:
+        """Why a launch was not run; a program learns only that it failed."""
+        refused = run.refusal()
+        return "" if refused is None else str(refused)
 
 
 def _brief(site: Site) -> str:

@@ -95,6 +95,7 @@ class Table(_Model):
         suite: Name of the suite.
         repository: Where its sources are.
         commit: What was run.
+        product: Whose plugin ran it, of tests.
         toolchain: Versions of the packages that it stands on.
         settings: How it was run, such as the memory model.
         sample: Cases kept of each test; None if all were run.
@@ -108,6 +109,7 @@ class Table(_Model):
     suite: str
     repository: str = ""
     commit: str = ""
+    product: str = "interpreter"
     toolchain: dict[str, str]
     settings: dict[str, str | int] = {}
     sample: int | None = None
@@ -143,6 +145,7 @@ def made(
         suite=suite.name,
         repository=suite.repository,
         commit=suite.commit,
+        product=suite.product,
         toolchain={
             **{name: version(name) for name in suite.toolchain},
             **pins(suite),
