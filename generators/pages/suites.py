@@ -103,17 +103,18 @@ def _files(site: Site, kind: str) -> Iterator[Path]:
 
 
 def _suites(found: list[Table]) -> list[str]:
-    """Test suites of cuTile kernels in the interpreter."""
+    """Suites of tests: of cuTile kernels in the interpreter, of others in the emulator."""
     rows, why = [], []
     kinds = (Outcome.PASSED, Outcome.REFUSED, Outcome.FAILED, Outcome.SKIPPED)
     for suite in found:
         name = f"[{cell(suite.suite)}]({suite.repository}/tree/{suite.commit})"
         counts = suite.counts()
-        rows.append((name, *(str(counts[kind]) for kind in kinds), str(suite.sample or "all")))
+        ran = (str(counts[kind]) for kind in kinds)
+        rows.append((name, suite.product, *ran, str(suite.sample or "all")))
         why += _exceptions(suite)
-    header = ("Suite", "Passed", "Refused", "Failed", "Skipped", "Cases of each test")
-    shown = table(header, rows, right=header[1:], all_columns=True)
-    return ["## cuTile suites", shown, *why] if rows else []
+    header = ("Suite", "Run by", "Passed", "Refused", "Failed", "Skipped", "Cases of each test")
+    shown = table(header, rows, right=header[2:], all_columns=True)
+    return ["## Suites of tests", shown, *why] if rows else []
 
 
 def _peers(site: Site) -> list[str]:

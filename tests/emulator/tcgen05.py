@@ -50,7 +50,8 @@ class Product:
     A pair of CTAs has half of the rows of each in each CTA. With ``scaled``, which are modifiers of
     the opcode, scale factors come behind A and B: a word per row. ``mask`` has words of lanes that
     are left as they are. ``moved`` is added to the addresses of D, and of A in tensor memory, as the
-    product is issued.
+    product is issued. ``collector`` is that of a product that keeps B in place (``.ws``), and
+    ``zeros`` its operand that says which columns are zeros.
     """
 
     m: int
@@ -62,11 +63,20 @@ class Product:
     scaled: str = ""
     mask: tuple[int, ...] = ()
     moved: tuple[int, int] = (0, 0)
+    collector: str = ""
+    zeros: str = ""
+
+    @property
+    def wide(self) -> int:
+        """Columns of tensor memory that the accumulator takes."""
+        if self.collector:
+            return self.n * self.m // 128
+        return self.n // 2 if self.pair and self.m == 128 else self.n
 
     def text(self) -> str:
         n = self.n
         rows, mine = (self.m // 2, n // 2) if self.pair else (self.m, n)
-        wide = n // 2 if self.pair and self.m == 128 else n
+        wide, ws = self.wide, ".ws" * bool(self.collector)
         group = f"cta_group::{1 + self.pair}"
         commit = "[%r3]" if not self.pair else "[%r3], %h1"
         cast = ".multicast::cluster" if self.pair else ""
@@ -145,7 +155,8 @@ mov.u32 %r5, right; shr.u32 %r5, %r5, 4; cvt.u64.u32 %rd11, %r5; add.u64 %rd11, 
 mov.b32 %r12, {self.word}; setp.ne.u32 %p4, %r12, %r12;
 {mask}
 add.u32 %r14, %r8, {self.moved[0]}; add.u32 %r13, %r9, {self.moved[1]};
-tcgen05.mma.{group}.kind::{self.kind}{self.scaled} [%r14], {first}, %rd11, %r12, {factors}{masked}%p4;
+mov.b64 %rd12, {int(self.zeros == "some")};
+tcgen05.mma{ws}.{group}.kind::{self.kind}{self.scaled}{self.collector} [%r14], {first}, %rd11, %r12, {factors}{masked}%p4{", %rd12" * bool(self.zeros)};
 tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster{cast}.b64 {commit};
 ISSUED:
 {wait("%r3")}
@@ -178,8 +189,7 @@ END: ret;
         if scales is not None:  # A word of four scale factors per row.
             left.reshape(-1)[4096:4608] = scales[0].reshape(-1)
             right.reshape(-1)[32 * len(b) :][: 4 * len(b)] = scales[1].reshape(-1)
-        wide = self.n // 2 if self.pair and self.m == 128 else self.n
-        out = np.zeros((128 * ctas, wide), np.uint32)
+        out = np.zeros((128 * ctas, self.wide), np.uint32)
         arrays = [left.view(np.uint32), right.view(np.uint32), out]
         done = launch(self.text(), arrays, ctas, 128, cluster=ctas, options=options)
         return out, done

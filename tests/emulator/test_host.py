@@ -214,7 +214,7 @@ def test_no_exception_passes_through_compiled_code(monkeypatch: pytest.MonkeyPat
     runtime = host._Runtime("text")
     launch = runtime.callbacks["_cudaLaunchKernelEx"]
     assert launch(None, None, None) == host.FAILED  # Nothing is active: there is nobody to tell.
-    emulation = SimpleNamespace(failure=None)
+    emulation = SimpleNamespace(failure=None, children=None)
     monkeypatch.setattr(host, "_active", emulation)
     assert launch(None, 77, None) == host.FAILED
     first = emulation.failure

@@ -53,3 +53,47 @@ def test_a_suite_runs_unchanged_and_findings_fail(tmp_path: Path) -> None:
     assert "out-of-bounds: global read of 4 bytes" in done.stdout
     assert "test_suite.py:13" in done.stdout
     assert "2 launches, 1 findings" in done.stdout, done.stdout
+
+
+REFUSED = (
+    SUITE.partition("@pytest.mark.parametrize")[0]
+    + """\
+def work():
+    from mla_var3.emulator import host as running
+    from mla_var3.errors import EmulatorError
+
+    def refuse(text):
+        raise EmulatorError("the instruction is not emulated")
+
+    running._active.patch = refuse
+    x = torch.zeros(64, device="cuda")
+    host(from_dlpack(x), from_dlpack(x), 64)
+
+
+def test_refused():
+    work()
+
+
+def test_refused_in_a_child():
+    import multiprocessing
+
+    process = multiprocessing.get_context("spawn").Process(target=work)
+    process.start()
+    process.join()
+
+
+def test_after_it():
+    assert torch.cuda.is_available()
+"""
+)
+
+
+def test_a_launch_that_is_refused_fails_its_test_alone(tmp_path: Path) -> None:
+    suite = tmp_path / "test_suite.py"
+    suite.write_text(REFUSED)
+    command = [sys.executable, "-m", "pytest", "-p", "mla_var3.emulator.pytest_plugin"]
+    command += ["-p", "no:cacheprovider", str(suite)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.count("the instruction is not emulated") >= 2
+    assert "INTERNALERROR" not in done.stdout

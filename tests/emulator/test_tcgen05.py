@@ -108,6 +108,48 @@ def test_a_from_tensor_memory():
     assert not done.diagnostics
 
 
+@pytest.mark.parametrize("zeros", ["", "none"])
+@pytest.mark.parametrize("collector", [".collector::b0::discard", ".collector::b3::fill"])
+@pytest.mark.parametrize(("m", "n"), [(32, 64), (32, 128), (64, 64), (64, 128), (128, 64)])
+def test_a_product_that_keeps_b_in_place(m: int, n: int, collector: str, zeros: str) -> None:
+    """All lanes are in use: where there are fewer rows, the columns are cut, leftmost first."""
+    left, right = codes("e4m3", m, 1), codes("e5m2", n, 2)
+    want = values(left, "e4m3").astype(np.float32) @ values(right, "e5m2").astype(np.float32).T
+    word = instruction(m, n, "e4m3", "e5m2")
+    product = Product(m, n, "f8f6f4", word, collector=collector, zeros=zeros)
+    got, done = product.run(left, right)
+    wide = n * m // 128
+    folded = np.concatenate([want[:, at : at + wide] for at in range(0, n, wide)])
+    assert (got.view(np.float32) == folded).all()
+    assert not done.diagnostics, done.diagnostics[0]
+    assert done.counts.matrix_flops.sum() == 2 * m * n * 32
+
+
+def test_a_from_tensor_memory_where_b_stays_in_place() -> None:
+    left, right = codes("f16", 128, 3), codes("f16", 64, 4)
+    word = instruction(128, 64, "f16", "f16")
+    product = Product(128, 64, "f16", word, True, collector=".collector::b1::lastuse")
+    got, done = product.run(left, right)
+    assert (got.view(np.float32) == values(left, "f16") @ values(right, "f16").T).all()
+    assert not done.diagnostics
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "more", "said"),
+    [
+        (64, 64, {"in_tensor": True}, "64 rows with A in tensor memory"),
+        (64, 64, {"zeros": "some"}, "columns of zeros"),
+        (64, 32, {}, "no tcgen05.mma.ws of 64 x 32"),
+        (96, 64, {}, "no tcgen05.mma.ws of 96 x 64"),
+    ],
+)
+def test_what_is_not_there_where_b_stays_in_place(m: int, n: int, more: dict, said: str) -> None:
+    word = instruction(m, n, "f16", "f16")
+    product = Product(m, n, "f16", word, collector=".collector::b0::use", **more)
+    with pytest.raises(EmulatorError, match=said):
+        product.run(codes("f16", m, 1), codes("f16", n, 1))
+
+
 @pytest.mark.parametrize("lane", [0, 16])
 def test_sixty_four_rows_of_a_lie_in_either_half_of_a_warps_lanes(lane: int) -> None:
     left, right = codes("f16", 128, 3), codes("f16", 8, 4)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from multiprocessing.connection import Connection
+
 import pytest
 import torch
 from hypothesis import given
@@ -207,3 +210,19 @@ def test_a_profile_of_a_gpu_alone_is_one_of_the_cpu() -> None:
         with torch.profiler.profile(activities=[activity], record_shapes=True) as made:
             torch.ones(3).add(1)
         assert "aten::add" in made.key_averages().table(sort_by="cuda_time_total")
+
+
+def _seen_by_a_child(send: Connection) -> None:
+    send.send((torch.cuda.get_device_capability(), str(torch.ones(1, device="cuda").device)))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_process_that_is_spawned_has_the_same_gpu(method: str) -> None:
+    with cuda_on_cpu(Device(capability=(10, 0))):
+        context = multiprocessing.get_context(method)
+        receive, send = context.Pipe(duplex=False)
+        process = context.Process(target=_seen_by_a_child, args=(send,))
+        process.start()
+        assert receive.poll(60)
+        assert receive.recv() == ((10, 0), "cuda:0")
+        process.join()

@@ -83,13 +83,20 @@ def test_tables_are_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_suites_of_the_repository() -> None:
     found = suites.suites()
     examples = {"cutlass-examples", "cutlass-options"}
-    assert set(found) == {"cutile-python", "tilegym", "strangers", *examples}
+    decode = {"tokenspeed-mla", "flashinfer-mla"}
+    assert set(found) == {"cutile-python", "tilegym", "strangers", *decode, *examples}
     for path in found.values():
         read = suites.read_suite(path)
         assert all(len(e.reason.split()) > 4 for e in read.exceptions)
         assert bool(read.tests) != bool(read.scripts)
-    with pytest.raises(UnknownNameError, match="unknown suite 'other'"):
-        run("interpreter", "other", None, "", None)
+    for product, name in (("interpreter", "tokenspeed-mla"), ("emulator", "tilegym")):
+        with pytest.raises(UnknownNameError, match=f"unknown suite '{name}'"):
+            run(product, name, None, "", None)
+
+
+def test_a_table_names_what_the_tests_import() -> None:
+    assert suites.pins(suites.find("tokenspeed-mla"))["tokenspeed-mla"] == "2.0.0"
+    assert suites.pins(suite()) == {}
 
 
 @pytest.mark.parametrize("name", ["cutile-python", "tilegym"])

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from mla_var3 import arguments, front
 
@@ -44,6 +46,16 @@ def strangers(argv: Sequence[str], prog: str) -> int:
     return main(argv, prog)
 
 
+def tokenspeed_mla(argv: Sequence[str], prog: str) -> int:
+    """TokenSpeed's own tests of MLA decode for Blackwell, in the emulator."""
+    return _tests("tokenspeed-mla", argv, prog)
+
+
+def flashinfer_mla(argv: Sequence[str], prog: str) -> int:
+    """FlashInfer's own tests of MLA decode for Blackwell, in the emulator."""
+    return _tests("flashinfer-mla", argv, prog)
+
+
 def seeded(argv: Sequence[str], prog: str) -> int:
     """Bugs seeded into CuTe kernels, in the emulator."""
     from mla_var3.languages.cute.seeding import main
@@ -79,6 +91,28 @@ def peers(argv: Sequence[str], prog: str) -> int:
     return main(argv, prog)
 
 
+@dataclass(frozen=True)
+class Tests:
+    """Run a suite of tests under pytest, and write its table.
+
+    Attributes:
+        checkout: A folder that has its sources; by default they are fetched with git.
+        only: An expression for pytest's -k, to run a part; nothing is recorded then.
+        sample: Cases to run of each test, chosen evenly; all by default.
+    """
+
+    checkout: Path | None = None
+    only: str = ""
+    sample: int | None = None
+
+
+def _tests(suite: str, argv: Sequence[str], prog: str) -> int:
+    from mla_var3.gpuless import suite_tests
+
+    chosen = arguments.parse(Tests, argv, prog)
+    return suite_tests.run("emulator", suite, chosen.checkout, chosen.only, chosen.sample)
+
+
 def _interpreter(suite: str, argv: Sequence[str]) -> int:
     from mla_var3.interpreter.commands import main
 
@@ -91,6 +125,8 @@ SUITES: dict[str, Callable[..., int]] = {
     "cutlass-examples": cutlass_examples,
     "cutlass-options": cutlass_options,
     "strangers": strangers,
+    "tokenspeed-mla": tokenspeed_mla,
+    "flashinfer-mla": flashinfer_mla,
     "seeded": seeded,
     "findings": findings,
     "counts": counts,

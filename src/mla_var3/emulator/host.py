@@ -22,6 +22,7 @@ from unittest import mock
 
 from mla_var3.cache import Cache
 from mla_var3.emulator import exported, ffi, kept
+from mla_var3.emulator.children import Children
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.diagnostics import Diagnostic
 from mla_var3.emulator.dlpack import on_gpu
@@ -94,6 +95,7 @@ class Emulation:
         others: Further ways in which each launch is run first, on memory that is put back.
         where_quick: Ways for launches that synchronize and are soon done.
         launches: One entry per launch and way, in order; that of ``options`` is the last.
+        children: What was launched by processes that the program started.
         device: The GPU that host functions see.
         ended: How a script ended which ran in it.
     """
@@ -102,6 +104,8 @@ class Emulation:
         self.options, self.others = options, tuple(others)
         self.where_quick: tuple[Options, ...] = ()
         self.launches: list[Launch] = []
+        self.children: Children | None = None
+        self.launching = False
         self.repeats = Repeats()
         self.device = self.device_of("sm_90a")
         #: Whether the host asked how many multiprocessors there are: then a grid may be as large
@@ -128,8 +132,17 @@ class Emulation:
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
-        """Findings of all launches."""
-        return [d for launch in self.launches for d in launch.diagnostics]
+        """Findings of all launches, those of the program's other processes among them."""
+        elsewhere = self.children.heard() if self.children else []
+        return [d for launch in (*self.launches, *elsewhere) for d in launch.diagnostics]
+
+    def refusal(self) -> BaseException | None:
+        """Why a launch was not run, here or in another process; told once."""
+        failure, self.failure = self.failure, None
+        if failure is None and self.children and not self.children.reported:
+            said = self.children.refusal()
+            failure, self.children.reported = EmulatorError(said) if said else None, bool(said)
+        return failure
 
     @property
     def counts(self) -> list[Counts]:
@@ -189,7 +202,14 @@ class Emulation:
             [dataclasses.replace(o, compiled=compiled) for o in ways]
             for ways in ((self.options,), self.others, self.where_quick)
         )
-        self.launches += self.repeats.run(asked, regions, first[0], others, more)
+        self.launching = True
+        try:
+            new = self.repeats.run(asked, regions, first[0], others, more)
+        finally:
+            self.launching = False
+        self.launches += new
+        if self.children:
+            self.children.tell(new)
         if last is not None:
             last.grid_before = None  # The next one comes after this, and it takes memory.
         done = self.launches[-1]
@@ -293,6 +313,8 @@ class _Runtime:
             except BaseException as error:  # noqa: BLE001
                 if _active is not None and _active.failure is None:
                     _active.failure = error
+                    if _active.children:
+                        _active.children.tell_refusal(error)
                 return FAILED
             return 0
 
@@ -403,7 +425,9 @@ def emulate(
     with contextlib.ExitStack() as stack:
         emulation = stack.enter_context(emulating(options, others))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="emulator-")))
-        _patched(stack, emulation, folder, arch)
+        emulation.children = Children(folder)
+        stack.callback(emulation.children.close)
+        _patched(stack, emulation, emulation.children, arch)
         yield emulation
 
 
@@ -438,12 +462,12 @@ def emulating(
         raise
     finally:
         _active = None
-    if emulation.failure is not None:
-        raise emulation.failure
+    if (refused := emulation.refusal()) is not None:
+        raise refused
 
 
 def _patched(
-    stack: contextlib.ExitStack, emulation: Emulation, folder: Path, arch: str | None
+    stack: contextlib.ExitStack, emulation: Emulation, children: Children, arch: str | None
 ) -> None:
     """Everything of the DSL that is replaced inside the block."""
     from cutlass._mlir.execution_engine import ExecutionEngine
@@ -457,9 +481,10 @@ def _patched(
         "arch": arch,
         "keep_ptx": True,
         "lineinfo": True,
-        "dump_dir": str(folder),
+        "no_cache": True,  # So it is where PTX is kept; but there the DSL warns of it.
+        "dump_dir": str(children.folder),
     }
-    names = {"ARCH": arch, "KEEP": "ptx", "LINEINFO": "1", "DUMP_DIR": str(folder)}
+    names = {"ARCH": arch, "KEEP": "ptx", "LINEINFO": "1", "DUMP_DIR": str(children.folder)}
     variables = {f"{dsl}_{name}": value for dsl in DSLS for name, value in names.items()}
     stack.enter_context(mock.patch.dict(os.environ, variables))
     for dsl in (CuTeDSL, CuteExperimentalDSL):
@@ -472,20 +497,34 @@ def _patched(
         mock.patch.object(function, "_load_cuda_library", _loader(function._load_cuda_library))
     )
     stack.enter_context(
-        mock.patch.object(ExecutionEngine, "__init__", _engine(ExecutionEngine.__init__, folder))
+        mock.patch.object(ExecutionEngine, "__init__", _engine(ExecutionEngine.__init__, children))
     )
     tensor = runtime._Tensor
     stack.enter_context(mock.patch.object(tensor, "__init__", _tensor(tensor.__init__, emulation)))
     if ffi.installed():
-        again = exported.replacements(functools.partial(_engine_again, folder), emulation.own)
+        again = exported.replacements(functools.partial(_engine_again, children), emulation.own)
         for owner, name, value in (*ffi.replacements(emulation.own), *again):
             stack.enter_context(mock.patch.object(owner, name, value))
     if version("nvidia-cutlass-dsl") == PINNED:
-        for owner, name, value in kept.replacements(emulation, Cache(), folder):
+        for owner, name, value in kept.replacements(emulation, Cache(), children):
             stack.enter_context(mock.patch.object(owner, name, value))
     for name, method in _hardware(emulation).items():
         if name in HardwareInfo.__dict__:
             stack.enter_context(mock.patch.object(HardwareInfo, name, method))
+
+
+def _in_child() -> None:
+    """A forked process has the DSL leave PTX in its own folder."""
+    if _active is None or _active.children is None or _active.launching:
+        return  # Processes of a launch compile nothing.
+    from cutlass.cutlass_dsl import CuTeDSL, CuteExperimentalDSL
+
+    folder = str(_active.children.folder)
+    for name, dsl in zip(DSLS, (CuTeDSL, CuteExperimentalDSL), strict=True):
+        dsl._get_dsl().envar.dump_dir = os.environ[f"{name}_DUMP_DIR"] = folder
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _newest(folder: Path) -> str:
@@ -501,11 +540,11 @@ def _newest(folder: Path) -> str:
     return there[-1].read_text(encoding="utf-8") if there else ""
 
 
-def _engine(original: Callable[..., None], folder: Path) -> Callable[..., None]:
+def _engine(original: Callable[..., None], children: Children) -> Callable[..., None]:
     def init(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         kwargs["shared_libs"] = []
         original(self, module, *args, **kwargs)
-        self.emulator_runtime = _registered(self, _newest(folder))
+        self.emulator_runtime = _registered(self, _newest(children.folder))
 
     return init
 
@@ -520,8 +559,9 @@ def _engine_of(module: str) -> Any:
         return execution_engine.ExecutionEngine(parsed, opt_level=0, shared_libs=[])
 
 
-def _engine_again(folder: Path, module: str, text: str) -> Any:
+def _engine_again(children: Children, module: str, text: str) -> Any:
     """A JIT engine of host code that was compiled before, with the PTX of its kernels."""
+    folder = children.folder
     (folder / f"again-{len(list(folder.iterdir()))}.ptx").write_text(text, encoding="utf-8")
     return _engine_of(module)
 

@@ -35,6 +35,7 @@ from mla_var3.emulator.identity import (
 from mla_var3.errors import ToolchainError
 
 if TYPE_CHECKING:
+    from mla_var3.emulator.children import Children
     from mla_var3.emulator.host import Emulation
 
 #: Part of every key: raise it when an entry changes its meaning.
@@ -67,26 +68,26 @@ class _Trace:
 
 
 def replacements(
-    emulation: Emulation, cache: Cache, folder: Path
+    emulation: Emulation, cache: Cache, children: Children
 ) -> Iterator[tuple[Any, str, Any]]:
     """What of the DSL is replaced, so that it asks the cache first: owner, name, value.
 
     Args:
         emulation: Where it runs.
         cache: What is kept.
-        folder: Where the DSL leaves the PTX of what it compiles.
+        children: Where the DSL leaves the PTX of what it compiles.
     """
     from cutlass.base_dsl.dsl import BaseDSL
 
-    keeper = _Keeper(emulation, cache, folder)
+    keeper = _Keeper(emulation, cache, children)
     yield BaseDSL, "generate_mlir", keeper.generate(BaseDSL.generate_mlir)
     yield BaseDSL, "generate_original_ir", keeper.traced(BaseDSL.generate_original_ir)
     yield BaseDSL, "_build_jit_function", keeper.built(BaseDSL._build_jit_function)
 
 
 class _Keeper:
-    def __init__(self, emulation: Emulation, cache: Cache, folder: Path) -> None:
-        self.emulation, self.cache, self.folder = emulation, cache, folder
+    def __init__(self, emulation: Emulation, cache: Cache, children: Children) -> None:
+        self.emulation, self.cache, self.children = emulation, cache, children
         self.trace = _Trace()
 
     def generate(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,15 +147,15 @@ class _Keeper:
         if options.enable_tvm_ffi or dsl.envar.dryrun:
             return None
         said = {type(o).__name__: repr(o.value) for o in options.options.values()}
-        unlike = ("self", "sig", "location")
+        unlike, folder = ("self", "sig", "location"), str(self.children.folder)
         try:
             content = {
                 "form": _FORM,
                 "versions": versions(),
                 "dsl": [type(dsl).__name__, dsl.envar.arch],
-                "options": {k: v for k, v in said.items() if str(self.folder) not in v},
+                "options": {k: v for k, v in said.items() if folder not in v},
                 "variables": {k: v for k, v in os.environ.items() if k.startswith(_VARIABLES)
-                              and v != str(self.folder)},
+                              and v != folder},
                 "processors": self.emulation.options.multiprocessors,
                 "request": walk.of({k: v for k, v in request.items() if k not in unlike}),
             }  # fmt: skip
@@ -223,7 +224,7 @@ class _Keeper:
                 executed, _, _ = dsl.generate_mlir_function_types(
                     body, request["function_name"], *given, only
                 )
-                path = dsl.compile_options.full_ptx_path or str(self.folder / "again.ptx")
+                path = dsl.compile_options.full_ptx_path or str(self.children.folder / "again.ptx")
                 Path(path).write_text(entry["ptx"], encoding="utf-8")
                 module = dialects.Module.parse(entry["host"])
                 engine = execution_engine.ExecutionEngine(module)

@@ -30,18 +30,34 @@ class Emulator:
         group.addoption("--emulator-arch", default="sm_90a", help="what kernels are compiled for")
         group.addoption("--emulator-model", choices=sorted(MODELS), default="default")
         group.addoption("--emulator-seed", type=int, help="another order of the warpgroups")
+        group.addoption(
+            "--emulator-multiprocessors",
+            type=int,
+            default=Options.multiprocessors,
+            help="how many the emulated device says it has",
+        )
 
     def environment(
         self, chosen: argparse.Namespace
     ) -> contextlib.AbstractContextManager[Emulation]:
         """Launches of the block are emulated."""
-        options = Options(model=model(chosen.emulator_model), seed=chosen.emulator_seed)
+        options = Options(
+            model=model(chosen.emulator_model),
+            seed=chosen.emulator_seed,
+            multiprocessors=chosen.emulator_multiprocessors,
+        )
         return environment(options, chosen.emulator_arch)
 
     def findings(self, run: Emulation) -> tuple[int, Sequence[Finding]]:
         """What the launches came to."""
         found = [Finding(str(d), f"{d.kind} at {_brief(d.at)}") for d in run.diagnostics]
-        return len(run.launches), found
+        elsewhere = run.children.heard() if run.children else []
+        return len(run.launches) + sum(not one.refused for one in elsewhere), found
+
+    def refusal(self, run: Emulation) -> str:
+        """Why a launch was not run; a program learns only that it failed."""
+        refused = run.refusal()
+        return "" if refused is None else str(refused)
 
 
 def _brief(site: Site) -> str:

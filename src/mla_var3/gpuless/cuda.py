@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkProcess, ForkServerProcess, SpawnProcess
 from typing import Any
 from unittest import mock
 
@@ -136,7 +137,10 @@ def cuda_on_cpu(device: Device | None = None, own: Own = _nothing) -> Iterator[N
     """
     mode = OnCpu(own)
     backward = _under(mode, torch.autograd.graph._engine_run_backward)
+    # Processes that a program spawns are forks, which find this too.
+    start = staticmethod(ForkProcess._Popen)  # type: ignore[attr-defined]
     patches = [
+        *((kind, "_Popen", start) for kind in (SpawnProcess, ForkServerProcess)),
         *((torch.cuda, name, answer) for name, answer in _answers(device or Device()).items()),
         *((torch.cuda.nvtx, name, _always(None)) for name in ("range_push", "range_pop", "mark")),
         (torch.version, "cuda", CUDA),

@@ -48,6 +48,9 @@ class Product(Protocol):
     def findings(self, run: Any) -> tuple[int, Sequence[Finding]]:
         """Returns the number of launches, and what they found."""
 
+    def refusal(self, run: Any) -> str:
+        """Returns why a launch was not run where the program was not told; once."""
+
 
 class Plugin:
     """The hooks; a product's own plugin registers one of it.
@@ -130,6 +133,8 @@ class Plugin:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Adds the findings to the report of a test."""
         report = yield
+        if refused := self.product.refusal(item.stash[self._run]):
+            report.outcome, report.longrepr = "failed", refused
         if report.when == "call" or report.outcome != "passed":
             self._add(*self.product.findings(item.stash[self._run]), report)
         return report

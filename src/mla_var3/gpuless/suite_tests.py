@@ -15,9 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from mla_var3 import forked
-from mla_var3.errors import ToolchainError
+from mla_var3.errors import ToolchainError, UnknownNameError
 from mla_var3.gpuless import tables
-from mla_var3.gpuless.suites import Exempt, Outcome, Suite, find, read_suite, sources, suites
+from mla_var3.gpuless.suites import (
+    Exempt,
+    Outcome,
+    Suite,
+    read_suite,
+    required,
+    sources,
+    suites,
+)
 from mla_var3.gpuless.tables import Case, FileCounts, Found, Table
 
 
@@ -26,17 +34,20 @@ def run(product: str, name: str, checkout: Path | None, only: str, sample: int |
 
     Args:
         product: Whose plugin runs the launches.
-        name: The suite; every suite of tests if empty.
+        name: The suite; every suite of tests that the product runs if empty.
         checkout: A folder that has its sources; they are fetched by default.
         only: An expression for pytest's ``-k``, to run a part; nothing is written then.
         sample: Cases to keep of each test; all by default.
 
     Raises:
-        UnknownNameError: If there is no such suite.
+        UnknownNameError: If the product runs no such suite of tests.
     """
-    chosen = [find(name)] if name else [read_suite(path) for path in suites().values()]
+    known = {s.name: s for s in map(read_suite, suites().values()) if s.product == product}
+    known = {name: suite for name, suite in known.items() if suite.tests}
+    if name and name not in known:
+        raise UnknownNameError("suite", name, list(known))
     code = 0
-    for suite in (s for s in chosen if s.tests):
+    for suite in [known[name]] if name else known.values():
         table = run_suite(product, suite, sources(suite, checkout), only, sample)
         print(tables.describe(table))
         if not only:
@@ -70,6 +81,7 @@ def run_suite(
         command += [f"--deselect={e.test.rstrip(chr(42))}" for e in suite.exceptions if not e.run]
         command += [*suite.arguments, *suite.tests]
         path = [str(folder / part) for part in suite.import_path]
+        path += [str(required(suite.requirements))] if suite.requirements else []
         path += [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
         subprocess.run(

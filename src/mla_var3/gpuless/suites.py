@@ -112,6 +112,8 @@ class Suite(_Model):
         folder: Folder inside of the sources in which it is run.
         toolchain: Packages whose versions the table states.
         tests: What pytest runs.
+        product: Whose plugin runs them.
+        requirements: File of ``third_party`` with packages that the tests import.
         scripts: What runs as a script, each run in a process of its own.
         import_path: Folders that Python imports from.
         arguments: Of pytest.
@@ -127,6 +129,8 @@ class Suite(_Model):
     folder: str = "."
     toolchain: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
+    product: Literal["interpreter", "emulator"] = "interpreter"
+    requirements: str = ""
     scripts: tuple[Scripts, ...] = ()
     import_path: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
@@ -246,6 +250,14 @@ def required(requirements: str) -> Path:
         _pip(folder, requirements, "-r", str(listed))
         stamp.write_text(wanted, encoding="utf-8")
     return folder
+
+
+def pins(suite: Suite) -> dict[str, str]:
+    """Returns the packages that a suite is of, or that it imports: versions by name."""
+    packages = list(suite.packages)
+    if suite.requirements:
+        packages += inputs.read_text(repo_root() / "third_party" / suite.requirements).splitlines()
+    return dict(p.split("==") for p in packages if p and not p.startswith("#"))
 
 
 def _pip(folder: Path, name: str, *packages: str) -> None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mla_var3 import inputs
 from mla_var3.errors import ToolchainError
-from mla_var3.gpuless.suites import Outcome, Suite
+from mla_var3.gpuless.suites import Outcome, Suite, pins
 from mla_var3.paths import relative, results_dir, write_atomic
 
 
@@ -95,6 +95,7 @@ class Table(_Model):
         suite: Name of the suite.
         repository: Where its sources are.
         commit: What was run.
+        product: Whose plugin ran it, of tests.
         toolchain: Versions of the packages that it stands on.
         settings: How it was run, such as the memory model.
         sample: Cases kept of each test; None if all were run.
@@ -108,6 +109,7 @@ class Table(_Model):
     suite: str
     repository: str = ""
     commit: str = ""
+    product: str = "interpreter"
     toolchain: dict[str, str]
     settings: dict[str, str | int] = {}
     sample: int | None = None
@@ -143,9 +145,10 @@ def made(
         suite=suite.name,
         repository=suite.repository,
         commit=suite.commit,
+        product=suite.product,
         toolchain={
             **{name: version(name) for name in suite.toolchain},
-            **dict(package.split("==") for package in suite.packages),
+            **pins(suite),
         },
         settings=dict(settings),
         sample=sample,

@@ -47,6 +47,10 @@ class Interpreter:
         ]
         return len(run), found
 
+    def refusal(self, run: list[LaunchReport]) -> str:
+        """A launch that is refused raises where it stands, which pytest reports."""
+        return ""
+
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
     """Registers the hooks."""

@@ -50,7 +50,10 @@ def test_a_suite_stands_with_each_exception_and_its_reason(tree):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tiles.json").write_text(SUITE, encoding="utf-8")
     (page,) = suites.pages(small_site(tree))
-    assert "| [tiles](https://x.org/tiles/tree/abc) | 3 | 0 | 1 | 2 | 2 |" in page.content
+    assert (
+        "| [tiles](https://x.org/tiles/tree/abc) | interpreter | 3 | 0 | 1 | 2 | 2 |"
+        in page.content
+    )
     assert "| `a.py::test_one` | 1 | failed | &lt;b&gt;so&lt;/b&gt; |" in page.content
     assert "| not run | It takes hours. |" in page.content
     assert "test_two" not in page.content

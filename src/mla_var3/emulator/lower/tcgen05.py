@@ -70,9 +70,13 @@ def _product(op: Op) -> list[str]:
     mask = []
     if rest[0].startswith("{"):
         mask = [op.get(x, "u32") for x in op.vector(rest.pop(0))]
-    keep, shift = op.get(rest[0], "pred"), int(rest[1], 0) if len(rest) > 1 else 0
+    keep, stationary = op.get(rest.pop(0), "pred"), op.has("ws")
+    if stationary:
+        mask = [op.get(x, "u64") for x in rest]
+    shift = int(rest[0], 0) if rest and not stationary else 0
     in_tensor = op.args[1].startswith("[")
-    form = op.constant(Form(Kind(name, op.has("cta_group::2"), block), in_tensor, shift))
+    kind = Kind(name, op.has("cta_group::2"), block, stationary)
+    form = op.constant(Form(kind, in_tensor, shift))
     a = op.address(1) if in_tensor else op.get(1, "u64")
     operands = [op.address(0), a, op.get(2, "u64"), op.get(3, "u32"), keep]
     groups = ", ".join(f"({', '.join(group)},)" if group else "()" for group in (scales, mask))

@@ -27,6 +27,8 @@ DEPTHS = {"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}
 ACCUMULATORS = {0: "f16", 1: "f32", 2: "s32"}
 #: Rows that one CTA's product has, and a pair's.
 ROWS = {False: (64, 128), True: (128, 256)}
+#: Rows and columns of one that keeps B in place (".ws").
+STATIONARY = (32, 64, 128), (64, 128, 256)
 
 
 class NotEmulated(ValueError):
@@ -41,11 +43,20 @@ class Kind:
         name: Its kind, such as ``f16``.
         pair: Whether two CTAs work together.
         block: Elements per scale factor; 0 where there are none.
+        stationary: Whether it keeps B in place (``.ws``).
     """
 
     name: str
     pair: bool
     block: int = 0
+    stationary: bool = False
+
+    def folds(self, rows: int) -> int:
+        """In how many parts the columns of an accumulator lie, in lanes one above the other.
+
+        Data path layouts B, E and G of the PTX ISA; the others have one part.
+        """
+        return 128 // rows if self.stationary or (self.pair and rows == 64) else 1
 
 
 @dataclass(frozen=True)
@@ -113,8 +124,13 @@ def _format(kind: Kind, code: int) -> str:
 def _sizes(word: int, kind: Kind) -> tuple[int, int]:
     """Rows and columns of a product."""
     m, n = (word >> 24 & 31) << 4, (word >> 17 & 63) << 3
-    if m not in ROWS[kind.pair] or not 8 <= n <= 256:
-        raise NotEmulated(f"there is no tcgen05.mma of {m} x {n} by {1 + kind.pair} CTAs")
+    if kind.stationary:
+        there_is = m in STATIONARY[0] and n in STATIONARY[1]
+    else:
+        there_is = m in ROWS[kind.pair] and 8 <= n <= 256
+    if not there_is:
+        name = f"tcgen05.mma{'.ws' * kind.stationary}"
+        raise NotEmulated(f"there is no {name} of {m} x {n} by {1 + kind.pair} CTAs")
     return m, n
 
 

@@ -45,7 +45,10 @@ class Form:
 
 
 class Operands(NamedTuple):
-    """The operands of one product, as numbers; ``mask`` has words of lanes that are left alone."""
+    """The operands of one product, as numbers.
+
+    ``mask`` has words of lanes that are left alone, or what says which columns of B are zeros.
+    """
 
     d: int
     a: int
@@ -97,7 +100,7 @@ class TensorProducts(Unit):
             form: What does not depend on the thread.
             operands: D, A, B, the instruction descriptor, and whether the sum goes on.
             scales: Addresses of the scale factors of A and of B.
-            mask: Words of the lanes whose rows are left as they are.
+            mask: Words of the lanes whose rows are left as they are, or of columns of zeros.
             s: The threads.
             pc: The instruction.
         """
@@ -116,7 +119,7 @@ class TensorProducts(Unit):
         m, kind = self.machine, form.kind
         ctas = self.ctas(kind.pair, int(m.cta[thread]), pc)
         event = self.memory.shadow.issue(TENSOR, int(m.warp[thread]))
-        issue = Issue(event, hash((w.m, w.n, w.d, kind.name, x.d)) | 1, pc)
+        issue = Issue(event, hash((w.m, w.n, w.d, kind, x.d)) | 1, pc)
         right = self._right(w, x, ctas, issue)
         if x.scales:
             factors = self._scales(x.scales[1], w.b_scale, w.n, w, kind, ctas[0], issue)
@@ -159,6 +162,10 @@ class TensorProducts(Unit):
             return self._values(x.a, rows, w, w.a, w.a_transposed, cta, issue)
         size = element_bytes(w.a)
         first = x.a & COLUMN
+        if form.kind.folds(rows) > 1 and form.kind.stationary:
+            raise NotEmulated(
+                f"a tcgen05.mma.ws of {rows} rows with A in tensor memory is not emulated"
+            )
         lanes, blocks = lanes_of(rows, form.kind.pair, x.a >> 16 & 0x7FFF)
         place = Place(cta, blocks, slice(first, first + w.k * size // 4))
         self._reads(place, issue)
@@ -205,17 +212,19 @@ class TensorProducts(Unit):
     ) -> None:
         """Add [rows, n] to the accumulator, one element to a column."""
         rows, first = len(out), x.d & COLUMN
-        halves = form.kind.pair and rows == 64
-        wide = w.n // 2 if halves else w.n
-        lanes, blocks = lanes_of(rows, form.kind.pair, x.d >> 16 & 0x7FFF)
+        folds = form.kind.folds(rows)
+        wide, base = w.n // folds, x.d >> 16 & 0x7FFF
+        lanes, blocks = lanes_of(LANES if folds > 1 else rows, form.kind.pair, base)
         place = Place(cta, blocks, slice(first, first + wide))
         self._touches(place, x.keep, issue)
-        if halves:  # Lanes 0 to 63 hold the left half of the columns, 64 to 127 the right.
-            out, lanes = np.concatenate([out[:, :wide], out[:, wide:]]), slice(0, LANES)
+        if folds > 1:  # The first lanes hold the leftmost columns, the last the rightmost.
+            out = np.concatenate(np.split(out, folds, 1))
         words = self.memory.words
         old = words[cta, lanes, place.columns]
         new = _sum(out, old, w, x.keep, form.shift)
         if any(x.mask):
+            if form.kind.stationary:
+                raise NotEmulated("columns of zeros of a tcgen05.mma.ws are not emulated")
             mine = x.mask[4 * (cta & 1) :][:4] if form.kind.pair else x.mask
             new = np.where(_lanes_off(mine)[lanes][:, None], old, new)
         words[cta, lanes, place.columns] = new
