@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 ARCHS = ("sm_90", "sm_100")
 #: Clusters that run side by side in processes of their own; 0 takes every core.
 JOBS = 1
-
+#: What the assembler may serialize; no listing is read of code without it.
+MULTIPLICATION = b"wgmma.mma_async"
 
 #: A line of PTX that names a source of ours.
 _FILE = re.compile(r'(?m)^(?P<before>\s*\.file\s+\d+\s+")[^"]*/kernels?/(?P<below>[^"]+)"')
@@ -181,7 +182,7 @@ def _suspected(
     compiled: HostCompiled, host: Any, arguments: tuple[Any, ...]
 ) -> tuple[CuteFacts, ...]:
     """Facts of what may be serialized, which takes a fifth of the time of a compile; else none."""
-    if not waits_often(compiled.files[CUBIN]):
+    if MULTIPLICATION not in compiled.files[PTX] or not waits_often(compiled.files[CUBIN]):
         return ()
     return compile_host(host, arguments, compiled.facts[0].arch).facts
 
