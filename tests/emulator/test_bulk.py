@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from mla_var3.emulator import launch
 from mla_var3.emulator.formats import from_bf16, to_bf16
 from mla_var3.emulator.options import DEFAULT, STRICT, Model, Options
+from mla_var3.emulator.units.bulk import Bulk
 from mla_var3.emulator.units.tensormap import TensorMap, replaced, tiled
 from tests.emulator.test_atomics import applied
 
@@ -240,6 +242,39 @@ def test_no_word_of_a_store_to_another_cta_is_read_before_it_is_there(
         f"ld.shared.b32 %r13, [%r1+{4 * word}];\nHERE:\n" + wait() + "barrier.cluster.arrive; barrier.cluster.wait;"
     )  # fmt: skip
     assert run(body, noise(), noise(), np.zeros(BYTES, np.uint8), ctas=2)[:1] == kinds
+
+
+@pytest.mark.parametrize(
+    ("lane", "expected", "kinds"),
+    [("31", 512, []), ("30", 512, ["race"]), ("31", 128, ["barrier-bytes"]), ("31", 120, ["barrier-bytes"])],
+)  # fmt: skip
+def test_lanes_that_store_at_once_give_what_they_give_one_by_one(
+    lane: str, expected: int, kinds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apart; two in one place; a phase that ends among them; bytes that no lane brings to none."""
+    body = FILL + BOTH.format(expected) + (
+        f"xor.b32 %r10, %r9, 1; and.b32 %r17, %r0, {lane}; mad.lo.u32 %r17, %r17, 16, %r1;\n"
+        "mapa.shared::cluster.u32 %r11, %r17, %r10; mapa.shared::cluster.u32 %r12, %r2, %r10;\n"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r11], {%r0, %r5, %r6, %r7}, [%r12];\n"
+        + wait() + TAKE + "barrier.cluster.arrive; barrier.cluster.wait;"
+    )  # fmt: skip
+    x, y = noise(), noise()
+
+    def told() -> tuple[list[object], bytes]:
+        out = np.zeros(BYTES, np.uint8)
+        done = launch(HEAD + body + TAIL, [x, y, out], 2, 32, cluster=2)
+        return done.diagnostics, out.tobytes()
+
+    together, lanes = told(), []
+
+    def one_by_one(self: Bulk, at: Any, bars: Any, warp: Any, size: int) -> Any:
+        lanes.append(len(at))
+        return ((slice(i, i + 1), int(warp[i]), int(bars[i])) for i in range(len(at)))
+
+    monkeypatch.setattr(Bulk, "_together", one_by_one)
+    assert told() == together
+    assert lanes == [64]
+    assert set(kinds) <= {found.kind for found in together[0]}
 
 
 # Tensor maps ---------------------------------------------------------------------------------------

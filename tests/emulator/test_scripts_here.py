@@ -16,6 +16,7 @@ from cutlass.cute.runtime import from_dlpack
 from cutlass.utils import HardwareInfo
 
 from mla_var3.emulator import STRICT, Options, emulate
+from mla_var3.emulator import host as emulator_host
 from mla_var3.emulator.dispatch import dispatches
 from mla_var3.emulator.host import emulating
 from mla_var3.emulator.script import run_script
@@ -99,13 +100,17 @@ def test_host_code_that_was_compiled_before_is_called() -> None:
     assert run.launches == []
     module, text = str(compiled.ir_module), compiled.engine.emulator_runtime.text
     cells = [ctypes.c_void_p(t.data_ptr()) for t in (x, y)]
-    with emulating() as again:
-        for tensor in (x, y):
-            again.own(tensor)
-        with contextlib.redirect_stdout(io.StringIO()):
-            again.call(module, text, cells)
-    assert torch.equal(y, expected(x))
-    assert len(again.launches) == 1
+    made = emulator_host._hosted.cache_info().misses
+    for more in (0, 100):  # Its engine is made once, and knows the emulation that is active.
+        x += more
+        with emulating() as again:
+            for tensor in (x, y):
+                again.own(tensor)
+            with contextlib.redirect_stdout(io.StringIO()):
+                again.call(module, text, cells)
+        assert torch.equal(y, expected(x))
+        assert len(again.launches) == 1
+    assert emulator_host._hosted.cache_info().misses == made + 1
     (one,) = dispatches(module, text, cells)
     assert one.kernel == again.launches[0].kernel
     assert (one.grid, one.block, one.cluster) == ((4, 1, 1), (32, 1, 1), (2, 1, 1))

@@ -75,15 +75,16 @@ class Clocks:
     Args:
         warps: Warps of the cluster.
         per_cta: Warps of each of its CTAs.
+        chains: How many chains there is room for at least.
     """
 
-    def __init__(self, warps: int, per_cta: int) -> None:
+    def __init__(self, warps: int, per_cta: int, chains: int = 0) -> None:
         self.warps, self.per_cta = warps, per_cta
         self.own = np.arange(warps)
         self.chains: dict[Hashable, int] = {}
         #: What does the work that each chain tells of.
         self.units = [u for u in range(OF_WARPS) for _ in range(warps)]
-        self.room = len(self.units) + ROOM * (warps // per_cta)
+        self.room = max(chains, len(self.units) + ROOM * (warps // per_cta))
         #: Whoever keeps vectors makes them longer when there are more chains than was thought.
         self.keepers: list[Callable[[], None]] = []
         self.seen, self.fenced_shared, self.fenced_global, self.barriers_seen = (

@@ -235,8 +235,7 @@ class Emulation:
         entry = _ENTRY.search(module)
         if entry is None:
             raise EmulatorError("the compiled module has no host function; the DSL changed")
-        engine = _engine_of(module)
-        runtime = _registered(engine, text)
+        engine, _ = _hosted(module, text)
         library, device, status = POINTER(), INT(), INT()
         place = ctypes.pointer(library)
         for name, cells in (
@@ -247,7 +246,6 @@ class Emulation:
             _invoke(engine, name, cells)
             if status.value and self.failure is None:
                 raise EmulatorError(f"{name} ended with status {status.value}")
-        del runtime  # Its callbacks had to outlive the calls.
 
 
 def _program(text: str, kernel: str) -> Program:
@@ -557,6 +555,13 @@ def _engine_of(module: str) -> Any:
     with dialects.Context(), dialects.Location.unknown():
         parsed = dialects.Module.parse(module)
         return execution_engine.ExecutionEngine(parsed, opt_level=0, shared_libs=[])
+
+
+@functools.lru_cache(maxsize=PROGRAMS)
+def _hosted(module: str, text: str) -> tuple[Any, _Runtime]:
+    """An engine of host code, made once, and what its callbacks need as long as it is there."""
+    engine = _engine_of(module)
+    return engine, _registered(engine, text)
 
 
 def _engine_again(children: Children, module: str, text: str) -> Any:

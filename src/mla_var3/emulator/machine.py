@@ -70,7 +70,7 @@ class Machine:
         self.warps_per_cta = -(-self.per_cta // 32)
         self.threads = self.per_cta * self.ctas
         self._threads()
-        self.clocks = Clocks(self.warps_per_cta * self.ctas, self.warps_per_cta)
+        self.clocks = Clocks(self.warps_per_cta * self.ctas, self.warps_per_cta, program.chains)
         end = program.static_shared + dynamic_shared
         self.shared = SharedMemory(self.ctas, end, program.narrowest, self.clocks, options.fill)
         self.shared.named = program.pairs
@@ -235,6 +235,7 @@ class Machine:
         return ended
 
     def _at_exit(self) -> None:
+        self.program.chains = max(self.program.chains, len(self.clocks.units))
         last = len(self.program.kernel.instructions) - 1
         for at, barrier in self.sync.mbarriers.items():
             if barrier.tx and not self.scheduler.stuck:

@@ -100,6 +100,8 @@ class Program:
         self.segments = self._segments(set())
         #: Of branches that have run, whether they jump over a few instructions only.
         self.short: dict[int, bool] = {}
+        #: The most chains of events that a cluster had so far: the next one has room for them.
+        self.chains = 0
         self._rest()
         self.narrowest = _narrowest_shared(self.kernel)
         self.spins = any(_talks(i) for i in self.kernel.instructions)

@@ -58,9 +58,8 @@ def test_a_wait_asked_once_went_both_ways_where_its_first_answer_was_no(
     for waited in (0, 1):
         taken, passed, asked = np.zeros((3, len(kernel.instructions)), np.int64)
         {"taken": taken, "passed": passed}[yes][1], asked[1] = 32, waited
-        counts = SimpleNamespace(
-            program=SimpleNamespace(kernel=kernel), taken=taken, passed=passed, waited=asked
-        )
+        program = type("Program", (), {"kernel": kernel})()
+        counts = SimpleNamespace(program=program, taken=taken, passed=passed, waited=asked)
         found: Facts = {}
         launch: Any = SimpleNamespace(counts=counts)
         emulation._add_ways(found, launch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -355,20 +357,37 @@ class Bulk(Unit):
     ) -> None:
         """``red.async``."""
         m = self.machine
-        ids = m.ids[s]
+        n = len(m.ids[s])
         width = int("".join(c for c in kind if c.isdigit())) // 8
         size = width * len(values)
-        at, _ = m.memory.shared_at(np.broadcast_to(to, len(ids)), size, s, pc, "write")
-        bars = m.shared.physical(np.broadcast_to(barrier, len(ids)), m.cta_offset[s])
-        view = m.shared.views[width]
-        for i, warp in enumerate(m.warp[ids].tolist()):
-            event = m.sync.event(int(bars[i]), warp)
+        at, _ = m.memory.shared_at(np.broadcast_to(to, n), size, s, pc, "write")
+        bars = m.shared.physical(np.broadcast_to(barrier, n), m.cta_offset[s])
+        words, view = [np.broadcast_to(value, n) for value in values], m.shared.views[width]
+        for lanes, warp, bar in self._together(at, bars, m.warp[m.ids[s]], size):
+            event = m.sync.event(bar, warp)
             if m.checks and operation == "exch":
-                span = self._span(int(at[i]), max(size, m.shared.granule))
-                m.shadow.unit_write(span, event, pc)
-            for j, value in enumerate(values):
-                place = slice(int(at[i]) // width + j, int(at[i]) // width + j + 1)
-                view[place] = combine(
-                    operation, kind, view[place], np.broadcast_to(value, len(ids))[i : i + 1]
-                )
-            m.sync.complete(int(bars[i]), size, event, pc)
+                m.shadow.unit_write(m.shared.granules(at[lanes], size).ravel(), event, pc)
+            for j, word in enumerate(words):
+                place = at[lanes] // width + j
+                view[place] = combine(operation, kind, view[place], word[lanes])
+            m.sync.complete(bar, size * len(place), event, pc)
+
+    def _together(
+        self, at: NDArray[np.int64], bars: NDArray[np.int64], warp: NDArray[np.int64], size: int
+    ) -> Iterator[tuple[slice, int, int]]:
+        """Lanes whose stores give the same when taken at once, with their warp and barrier.
+
+        Those one after the other of one warp, one barrier and one CTA, none of which touches what
+        another does, or is the last of a phase that others follow.
+        """
+        cta = at // self.machine.shared.size
+        cuts = [x[1:] != x[:-1] for x in (warp, bars, cta)]
+        edges = [0, *(np.flatnonzero(np.any(cuts, 0)) + 1).tolist(), len(at)]
+        for low, high in itertools.pairwise(edges):
+            barrier, n = self.machine.sync.mbarriers.get(int(bars[low])), high - low
+            alone = barrier is None or (0 < barrier.tx < n * size and not barrier.tx % size)
+            step = max(size, self.machine.shared.granule)
+            alone = alone or bool((np.diff(np.sort(at[low:high])) < step).any())
+            for first in range(low, high) if alone else (low,):
+                last = first + 1 if alone else high
+                yield slice(first, last), int(warp[low]), int(bars[low])

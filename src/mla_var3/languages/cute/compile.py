@@ -187,7 +187,7 @@ def waits_often(cubin: bytes) -> bool:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        listing = toolchain.read("nvdisasm", ["--print-code", file.name])
+        listing = toolchain.read("nvdisasm", ["--no-dataflow", "--print-code", file.name])
     waits, multiplications = listing.count("WARPGROUP.DEPBAR"), listing.count("HGMMA")
     return multiplications > 1 and 2 * waits >= multiplications
 

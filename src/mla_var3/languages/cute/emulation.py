@@ -10,7 +10,7 @@ import linecache
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mla_var3 import loader
 from mla_var3.errors import HyperMlaError, NotExecutableError, ToolchainError
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
 
     from mla_var3.emulator import Diagnostic as Found
-    from mla_var3.emulator import Emulation, Launch, Options
+    from mla_var3.emulator import Emulation, Launch, Options, Program
     from mla_var3.emulator.options import Counting
     from mla_var3.languages.cute.facts import CuteFacts
 
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 ARCHS = ("sm_90", "sm_100")
 #: Clusters that run side by side in processes of their own; 0 takes every core.
 JOBS = 1
-
+#: What the assembler may serialize; no listing is read of code without it.
+MULTIPLICATION = b"wgmma.mma_async"
 
 #: A line of PTX that names a source of ours.
 _FILE = re.compile(r'(?m)^(?P<before>\s*\.file\s+\d+\s+")[^"]*/kernels?/(?P<below>[^"]+)"')
@@ -181,7 +182,7 @@ def _suspected(
     compiled: HostCompiled, host: Any, arguments: tuple[Any, ...]
 ) -> tuple[CuteFacts, ...]:
     """Facts of what may be serialized, which takes a fifth of the time of a compile; else none."""
-    if not waits_often(compiled.files[CUBIN]):
+    if MULTIPLICATION not in compiled.files[PTX] or not waits_often(compiled.files[CUBIN]):
         return ()
     return compile_host(host, arguments, compiled.facts[0].arch).facts
 
@@ -248,39 +249,57 @@ def _facts(name: str, run: Emulation) -> Facts:
     """Which ways the branches of the project's own lines went, and the axes that blocks read."""
     found: Facts = {}
     for launch in run.launches:
-        kernel = launch.counts.program.kernel
-        read = {
-            match[1] for i in kernel.instructions for match in map(_AXIS.search, i.args) if match
-        }
+        axes = _told(launch.counts.program).axes
         for axis, (blocks, cluster) in enumerate(zip(launch.grid, launch.cluster, strict=True)):
-            if "xyz"[axis] not in read:
-                continue
-            place = f"axis {axis} of the grid ({name})"
-            found.setdefault(("clusters", place), set()).add(
-                "later" if blocks > cluster else "only"
-            )
+            if "xyz"[axis] in axes:
+                place = f"axis {axis} of the grid ({name})"
+                found.setdefault(("clusters", place), set()).add(
+                    "later" if blocks > cluster else "only"
+                )
         _add_ways(found, launch)
     return found
 
 
-def _add_ways(found: Facts, launch: Launch) -> None:
-    """Add which ways the branches of a launch went, those of a loop together."""
-    kernel, counts = launch.counts.program.kernel, launch.counts
+class _Told(NamedTuple):
+    """What a kernel says of itself, whatever its launch.
+
+    Attributes:
+        axes: Axes of the grid that it reads.
+        branches: Those on lines of ours: instruction, kind and place, whether it is negated.
+    """
+
+    axes: frozenset[str]
+    branches: tuple[tuple[int, tuple[str, str], bool], ...]
+
+
+@functools.lru_cache(maxsize=32)  # Every launch asks.
+def _told(program: Program) -> _Told:
+    kernel = program.kernel
+    axes = {m[1] for i in kernel.instructions for m in map(_AXIS.search, i.args) if m}
     those = list(branches.branches(kernel))
     turned = {one.line for one in those if one.kind == "again"}
+    places = []
     for one in those:
         file = relative_source(kernel.files.get(one.line[0], ""))
         # What goes around a loop that has no second turn tells nothing of it.
         if not file.startswith("kernels/") or (one.kind == "skip" and one.line not in turned):
             continue
         text = linecache.getline(kernel.files[one.line[0]], one.line[1]).strip()
-        place = f"{Path(file).name}:{one.line[1]}: {text}"
         kind = "turn" if one.kind == "again" else one.kind
-        ways = found.setdefault((kind, place), set())
-        ways |= {"taken"} if counts.taken[one.pc] else set()
-        ways |= {"passed"} if counts.passed[one.pc] else set()
-        if counts.waited[one.pc]:  # It was asked once, though the first answer was no.
-            ways.add("taken" if kernel.instructions[one.pc].negated else "passed")
+        key = kind, f"{Path(file).name}:{one.line[1]}: {text}"
+        places.append((one.pc, key, kernel.instructions[one.pc].negated))
+    return _Told(frozenset(axes), tuple(places))
+
+
+def _add_ways(found: Facts, launch: Launch) -> None:
+    """Add which ways the branches of a launch went, those of a loop together."""
+    counts = launch.counts
+    for pc, key, negated in _told(counts.program).branches:
+        ways = found.setdefault(key, set())
+        ways |= {"taken"} if counts.taken[pc] else set()
+        ways |= {"passed"} if counts.passed[pc] else set()
+        if counts.waited[pc]:  # It was asked once, though the first answer was no.
+            ways.add("taken" if negated else "passed")
 
 
 def _diagnostic(found: Found) -> Diagnostic:

@@ -21,6 +21,7 @@ from mla_var3.emulator.units.tcgen05.descriptors import Kind, NotEmulated, Produ
 from mla_var3.emulator.units.tcgen05.memory import TensorMemory, memory_of
 from mla_var3.emulator.units.tcgen05.operands import SharedOperands
 from mla_var3.emulator.units.tcgen05.shadow import BLOCKS, LANES, ROOM, Place
+from mla_var3.emulator.units.wgmma import multiplied
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -130,7 +131,7 @@ class TensorProducts(Unit):
                 rows = w.m // len(ctas)
                 factors = self._scales(x.scales[0], w.a_scale, rows, w, kind, cta, issue)
                 left = scaled(left, factors)
-            out = left @ right.T
+            out = multiplied(left, right.T)
             self._accumulate(-out if w.negative else out, form, w, x, cta, issue)
         m.counts.flops(pc, 2 * w.m * w.n * w.k)
         if m.trace is not None:
