@@ -115,7 +115,8 @@ def again(site: Site, run: Run, link: Link) -> str:
         plan = version.plan_of(run.record.problem)
     except HyperMlaError:
         return ""  # The plan has other fields today.
-    flags = " ".join([*to_argv(plan), f"--prof_type={run.record.mode}"])
+    said = [flag for flag in to_argv(plan) if not flag.endswith("=None")]  # Nothing is the default.
+    flags = " ".join([*said, f"--prof_type={run.record.mode}"])
     alone = f", a time and no comparison ({rules(link)})" if run.is_timed else ""
     return f"`nox -s profile -- {version.key} {flags}`{alone}"
 

@@ -51,6 +51,7 @@ def test_a_page_says_how_to_reproduce_its_records_and_leads_to_the_rules(site):
     assert command
     assert "--prof_type=event" in command[1]
     assert "--b=" in command[1]
+    assert "None" not in command[1]
     assert "a time and no comparison" in shown
     assert "/contributing/index.md#add-a-measurement)" in shown
 
