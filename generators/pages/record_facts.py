@@ -14,6 +14,7 @@ from mla_var3.app.options import to_argv
 from mla_var3.errors import HyperMlaError
 from mla_var3.evidence import Mode, Passed, Record
 from mla_var3.knowledge.evidence import Link
+from mla_var3.workloads import workloads
 
 #: What a mode did, by its key.
 MODES: Mapping[Mode, str] = {
@@ -114,9 +115,31 @@ def again(site: Site, run: Run, link: Link) -> str:
         plan = version.plan_of(run.record.problem)
     except HyperMlaError:
         return ""  # The plan has other fields today.
-    flags = " ".join([*to_argv(plan), f"--prof_type={run.record.mode}"])
+    said = [flag for flag in to_argv(plan) if not flag.endswith("=None")]  # Nothing is the default.
+    flags = " ".join([*said, f"--prof_type={run.record.mode}"])
     alone = f", a time and no comparison ({rules(link)})" if run.is_timed else ""
     return f"`nox -s profile -- {version.key} {flags}`{alone}"
+
+
+def beside(site: Site, run: Run) -> str:
+    """The command that times a record's problem for all versions of its design in one run.
+
+    Empty where the problem says more than ``bench`` asks for.
+    """
+    version = site.version_of(run)
+    if version is None or not run.is_timed:
+        return ""
+    workload, problem = workloads()[version.layer], run.record.problem
+    asked = {field.name for field in workload.problem.option_fields()}
+    if any(problem.get(name) for name in workload.compared if name not in asked):
+        return ""
+    try:
+        flags = to_argv(version.plan_of(problem))
+    except HyperMlaError:
+        return ""  # The plan has other fields today.
+    named = {flag: flag.lstrip("-").removeprefix("no_").partition("=")[0] for flag in flags}
+    shared = " ".join(flag for flag, name in named.items() if name in asked)
+    return f"`nox -s bench -- {shared} --designs={version.design_key}`"
 
 
 def rules(link: Link) -> str:

@@ -162,8 +162,10 @@ def _reproduced(site: Site, runs: list[Run], link: Link) -> str:
     command = record_facts.again(site, first, link)
     if not command:
         return ""
+    others = record_facts.beside(site, first)
+    beside = f" With the other versions of its design, in one run: {others}." if others else ""
     each = " Each record below ends with a command of its own." if len(runs) > 1 else ""
-    return f"**Run it again**, here at {cell(site.problem_text(first))}: {command}.{each}"
+    return f"**Run it again**, here at {cell(site.problem_text(first))}: {command}.{beside}{each}"
 
 
 def _overview(site: Site, runs: list[Run]) -> str:

@@ -49,7 +49,7 @@ def test_nine_of_ten_queries_have_their_page_in_the_first_three_hits(open_tab: O
         first = [items[0]["location"].partition("#")[0] for items in hits[:3]]
         if not set(first) & set(query["pages"]):
             missed[query["words"]] = first
-    assert len(QUERIES) == 180
+    assert len(QUERIES) == 210
     assert len(missed) <= 7, missed
 
 
@@ -77,7 +77,9 @@ def test_what_failed_leads_to_a_design_that_collects_it(open_tab: OpenTab):
     tab = open_tab()
     tab.open("404.html")
     (hits,) = ask(tab, "what failed")
-    assert any(item["location"].endswith("#tried-and-failed") for item in hits[0])
+    # A campaign may have a section of that very name, which comes first.
+    near = [item["location"] for items in hits[:3] for item in items]
+    assert any(place.endswith("#tried-and-failed") for place in near)
 
 
 @pytest.mark.parametrize("words", ["spill", "head grouping", "mla_var6_plus v4", "ridge point"])

@@ -44,7 +44,7 @@ def test_a_page_has_kernel_line_events_input_and_remedy(tree):
     assert "/examples/python/CuTeDSL/x/kernel.py#L7)" in one.content
     assert "| Lines | 7, 3 |" in one.content
     assert "1. It loads.\n2. It stores." in one.content
-    assert "--arch sm_100a --schedules 1 third_party/cutlass/" in one.content
+    assert "--arch=sm_100a --schedules 1 third_party/cutlass/" in one.content
     assert "kernel.py --m 1\n" in one.content
     assert "race: x\n  at y" in one.content
     assert "- store(x)\n+ sync(); store(x)" in one.content

@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime
 import re
 
+from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages import records
+from generators.pages import record_facts, records
+from mla_var3 import arguments, workloads
+from mla_var3.app import benching
 from mla_var3.evidence import Failed
 from tests.factories import passed
 from tests.generators.checking import dead_links, see
@@ -48,8 +51,31 @@ def test_a_page_says_how_to_reproduce_its_records_and_leads_to_the_rules(site):
     assert command
     assert "--prof_type=event" in command[1]
     assert "--b=" in command[1]
+    assert "None" not in command[1]
     assert "a time and no comparison" in shown
     assert "/contributing/index.md#add-a-measurement)" in shown
+
+
+def test_the_command_beside_other_versions_asks_for_what_bench_can(site):
+    def said(version: str) -> str:
+        runs = [run for run in site.runs if run.record.kernel.version == version and run.is_timed]
+        mine = [run for run in runs if run.record.kernel.design == "flash_mla"]
+        return " ".join({record_facts.beside(site, run) for run in mine if wanted(run)})
+
+    def wanted(run: Run) -> bool:
+        problem = run.record.problem
+        return run.record.kernel.language == "cute-dsl" and problem.get("page") is paged
+
+    paged = None
+    found = said("v12")
+    assert "`nox -s bench -- " in found
+    assert "--designs=flash_mla@cute-dsl`" in found
+    for command in found.strip("`").split("` `"):  # Each is one that the command line takes.
+        argv = command.split(" -- ")[1].split()
+        arguments.parse(benching.flags_of(workloads.find("mla")), argv, "prog")
+    paged = 64
+    assert any(run.record.kernel.version == "v19" and wanted(run) for run in site.runs)
+    assert said("v19") == ""
 
 
 def test_times_of_another_run_are_not_compared(site):
