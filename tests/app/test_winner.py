@@ -26,6 +26,19 @@ def compiled(**facts) -> Record:
     return record(outcome=passed(stages=[stage(static=static_facts(**facts))]))
 
 
+def counted(tensor: float, *more: str) -> Record:
+    counters = {
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": tensor,
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 23.28,
+        "sm__warps_active.avg.pct_of_peak_sustained_active": 18.75,
+        "launch__registers_per_thread": 168.0,
+        "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum": 2.0,
+        "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum": 1.0,
+    }
+    stages = [stage(name=name, counters=counters) for name in ("attention", *more)]
+    return record(outcome=passed(stages=stages), target="nvidia-h200-sxm", mode="ncu")
+
+
 def duel(*pairs: tuple[Record, Record]) -> winner.SideBySide:
     timed = versus([one for one, _ in pairs], [other for _, other in pairs])
     return winner.duel(("v0", "v1"), timed, pairs)
@@ -53,6 +66,20 @@ def test_the_winner_and_by_how_much():
 @given(st.floats(1.0, 1e6), st.floats(0.98, 1.02))
 def test_what_is_as_fast_wins_nothing(us, ratio):
     assert duel((timed(us), timed(us * ratio))).verdict.startswith("No clear winner")
+
+
+def test_counters_of_both_stand_side_by_side():
+    """Tensor and DRAM share, occupancy, registers and spills, also of two languages."""
+    said = printed(*winner.duel_tables(duel((counted(56.42), counted(59.17)))))
+    assert "counted by Nsight Compute, nvidia-h200-sxm" in " ".join(said.split())
+    rows = [line.split("│")[1:4] for line in said.splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["tensor pipe, %", "56.4", "59.2"], ["DRAM, %", "23.3", "23.3"],
+        ["occupancy, %", "18.8", "18.8"], ["spilled bytes", "96", "96"],
+        ["registers", "168", "168"],
+    ]  # fmt: skip
+    two = printed(*winner.duel_tables(duel((counted(1.0), counted(2.0, "merge")))))
+    assert all(title in two for title in ("v0 attention", "v1 attention", "v1 merge"))
 
 
 def test_times_of_two_runs_name_no_winner():

@@ -360,7 +360,7 @@ def auto_(
     if best is not None and (kept := auto.keep_tuned(found, best)):
         print(f"kept for the next profile: {relative(kept)}")
     found.commit(f"auto: {len(made)} trials")
-    print("\n".join(text.splitlines()[2:5]))
+    print("\n".join(line for line in text.partition("\n| ")[0].splitlines()[1:] if line))
     print(f"wrote {relative(found.root / trials.REPORT)}, {trials.DATA} and {auto.TRIALS}/")
 
 

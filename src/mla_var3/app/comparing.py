@@ -11,6 +11,7 @@ from mla_var3.app import winner
 from mla_var3.errors import RecordError, UsageError
 from mla_var3.evidence import Correctness, Passed, Record
 from mla_var3.evidence.compare import said, same_work, versus
+from mla_var3.profiling import counted
 from mla_var3.runtime import costs, registry
 from mla_var3.runtime.registry import Version
 from mla_var3.static.occupancy import of_facts
@@ -158,7 +159,7 @@ def _checked(correctness: Correctness) -> dict[str, Figure]:
 
 
 def _of_stages(outcome: Passed) -> dict[str, Figure]:
-    """Times and compiler facts; with several stages each label names its own."""
+    """Times, compiler facts and counters; with several stages each label names its own."""
     found: dict[str, Figure] = {}
     several = len(outcome.stages) > 1
     for stage in outcome.stages:
@@ -172,6 +173,8 @@ def _of_stages(outcome: Passed) -> dict[str, Figure]:
             found[f"{name}MMA"] = facts.mma_path
             if (held := of_facts(facts)) is not None:
                 found[f"{name}blocks per SM"] = held.blocks_per_sm
+        shown = counted.formatted(stage.counters)
+        found |= {f"{name}{label}": text for label, text in shown.items()}
     return found
 
 

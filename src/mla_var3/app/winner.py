@@ -10,11 +10,12 @@ from rich.table import Table
 from mla_var3 import evidence
 from mla_var3.evidence import Passed, Record, StaticFacts
 from mla_var3.evidence.compare import Versus, median_us, than
+from mla_var3.knowledge import metrics
 from mla_var3.runtime import costs
 from mla_var3.tables import axes
 
-#: Rows of a table on one screen.
-ROWS = 16
+#: Rows of a table on one screen, and tables of counters.
+ROWS, COUNTED = 16, 3
 Pair = tuple[Record, Record]
 
 
@@ -45,11 +46,13 @@ class SideBySide:
         names: The versions, as readers tell them apart.
         timed: The second against the first, wherever a run timed both.
         compiled: Pairs compiled for one arch.
+        counted: Pairs of which Nsight Compute counted, at one problem each.
     """
 
     names: tuple[str, str]
     timed: Versus
     compiled: tuple[Pair, ...]
+    counted: tuple[Pair, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -87,17 +90,25 @@ def duel(names: tuple[str, str], timed: Versus, pairs: Iterable[Pair]) -> SideBy
         timed: The second against the first.
         pairs: Records of both of the same target, mode and problem.
     """
-    return SideBySide(names, timed, tuple(pair for pair in pairs if all(map(facts_of, pair))))
+    both = list(pairs)
+    compiled = tuple(pair for pair in both if all(map(facts_of, pair)))
+    counted = tuple(pair for pair in both if all(map(_has_counters, pair)))
+    return SideBySide(names, timed, compiled, counted)
+
+
+def _has_counters(record: Record) -> bool:
+    outcome = record.outcome
+    return isinstance(outcome, Passed) and any(stage.counters for stage in outcome.stages)
 
 
 def duel_tables(found: SideBySide) -> list[Table]:
-    """Times problem by problem, and what the compiler made of both, arch by arch."""
+    """Times by problem, what the compiler made of both by arch, and what Nsight Compute counted."""
     made = []
     if found.timed.pairs:
         made.append(_times(found))
     if found.compiled:
         made.append(_compiled(found))
-    return made
+    return [*made, *(_counted(found.names, pair) for pair in found.counted[:COUNTED])]
 
 
 def _times(found: SideBySide) -> Table:
@@ -142,6 +153,33 @@ def _compiled(found: SideBySide) -> Table:
         shown = (old if old == new else f"{old} to {new}" for old, new in cells)
         table.add_row(target.removeprefix(evidence.model.STATIC), *shown)
     return table
+
+
+#: What counters say of a stage: a metric's name, how it is called, and its digits.
+_COUNTERS = (
+    ("tensor_pipe_percent", "tensor pipe, %", 1), ("dram_percent", "DRAM, %", 1),
+    ("achieved_occupancy_percent", "occupancy, %", 1), ("local_memory_bytes", "spilled bytes", 0),
+)  # fmt: skip
+REGISTERS = "launch__registers_per_thread"
+
+
+def _counted(names: tuple[str, str], pair: Pair) -> Table:
+    """A column per version and stage, a row per counter."""
+    where = axes({"on": pair[0].target, **pair[0].problem})
+    stages = [(n, r, s) for n, r in zip(names, pair, strict=True) for s in _stages(r)]
+    alone = len(stages) == len(pair)
+    titles = [name if alone else f"{name} {stage.name}" for name, _, stage in stages]
+    table = _table(f"counted by Nsight Compute, {where}", "", *titles)
+    for metric, said, digits in _COUNTERS:
+        values = (metrics.metric(metric).read(record, stage) for _, record, stage in stages)
+        table.add_row(said, *("" if v is None else f"{v:,.{digits}f}" for v in values))
+    counts = (stage.counters.get(REGISTERS) for _, _, stage in stages)
+    table.add_row("registers", *("" if count is None else f"{count:.0f}" for count in counts))
+    return table
+
+
+def _stages(record: Record) -> list[evidence.Stage]:
+    return list(record.outcome.stages) if isinstance(record.outcome, Passed) else []
 
 
 def _table(title: str, *columns: str) -> Table:

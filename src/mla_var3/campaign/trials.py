@@ -136,7 +136,10 @@ def report(found: Workspace, trials: Sequence[Trial], top: int) -> str:
         ]
     else:
         first = next(iter(chosen([t for t in trials if not t.is_default], 1)), None)
-        words = f"Static facts put {first.name} first" if first else "Static facts keep none"
+        words = (
+            f"Beside the default, static facts put {first.name} first" if first
+            else "Static facts keep none beside the default"
+        )  # fmt: skip
         lines += [f"Nothing was timed: this is not {found.settings.device}. {words}.", ""]
     if cost is not None:
         lines += [f"Pruning: {cost}.", ""]
