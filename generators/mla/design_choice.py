@@ -286,8 +286,8 @@ def home(site: Site, link: Link) -> str:
     )
     return sections(
         peers.lead(site, link(OTHERS)),
-        "What the cost model prefers among our own designs, and why: what to read, not who is "
-        "faster. "
+        "What the cost model prefers of our designs at the s tried, and why: what to read, not "
+        "who is faster. "
         f"{cell(NAMES)}",
         "\n".join(_reasons(site, found, link)),
         f"{turning.short(link)} Other sizes and devices: [the advisor]({link(SOURCE)}).",
