@@ -200,7 +200,8 @@ EDITS = [
      "return rows, queries, keys + min(newer, 100), sequences, parts",
      "more than 100 newest tokens under the mask of the old"),
     (MLA, "v6", "merge", "Float32(0.0) if total == 0.0 else Float32(1.0) / total",
-     "Float32(1.0) / total", "a row of an earlier version all of whose parts are empty"),
+     "Float32(1.0) / total", "a row of an earlier version all of whose parts are empty"),    (MLA, "v3", "masks", "first % queries + (rows - 1)", "first % queries + (rows - 2)",
+     "a last row of a tile that alone sees a further tile of keys"),
 ]  # fmt: skip
 CUTE = [
     Wrong(

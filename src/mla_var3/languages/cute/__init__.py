@@ -120,7 +120,7 @@ class _Cute:
         from mla_var3.languages.cute import jobs, signature, sources
 
         host, arguments = jobs.require_cute(kernel).host()
-        specs = signature.described(signature.specs(host, arguments))
+        specs = signature.specs(host, arguments)
         return f"{sources.identity(host) or id(host)}{specs}"
 
     def tiles(self, kernel: Kernel, source: Path, sizes: Mapping[str, int]) -> tuple[Tile, ...]:

@@ -69,12 +69,10 @@ def _grids(scope: _Scope) -> Iterator[tuple[int, ...]]:
                 yield scope.value(keyword.value)
             elif keyword.arg is None and "grid" in (options := _options(scope, keyword.value)):
                 yield options["grid"]
-    for call in (node for node in ast.walk(scope.body) if isinstance(node, ast.Call)):
-        match call.func:
-            case ast.Attribute(value=ast.Name(id="self"), attr=name):
-                method = getattr(scope.value(call.func.value), name, None)
-                if inspect.ismethod(method) and "launch" in _function(method).__code__.co_names:
-                    yield from _grids(scope.entered(call, method))
+    for call, owner, name in _own_calls(scope.body):
+        method = getattr(scope.value(owner), name, None)
+        if inspect.ismethod(method) and "launch" in _function(method).__code__.co_names:
+            yield from _grids(scope.entered(call, method))
 
 
 def _options(scope: _Scope, node: ast.expr) -> Mapping[str, Any]:
@@ -149,6 +147,19 @@ def _definitions(file: str) -> dict[int, ast.FunctionDef]:
 def _calls(node: ast.AST, name: str) -> tuple[ast.Call, ...]:
     found = (call for call in ast.walk(node) if isinstance(call, ast.Call))
     return tuple(c for c in found if isinstance(c.func, ast.Attribute) and c.func.attr == name)
+
+
+@functools.cache  # One problem after the other asks.
+def _own_calls(body: ast.AST) -> tuple[tuple[ast.Call, ast.Name, str], ...]:
+    """Calls of a function's own methods, with its ``self`` and their names."""
+    return tuple(
+        (node, node.func.value, node.func.attr)
+        for node in ast.walk(body)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "self"
+    )
 
 
 def _named(body: ast.AST) -> Iterator[tuple[str, ast.expr]]:

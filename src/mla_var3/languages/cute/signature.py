@@ -6,6 +6,7 @@ Makes the stand-ins that the DSL compiles against and the values that a launch p
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
@@ -104,7 +105,7 @@ def parameter_names(host: Callable[..., Any]) -> tuple[str, ...]:
         PlanError: The last parameter is not named ``stream``.
     """
     function = host if inspect.isroutine(host) else type(host).__call__
-    names = list(inspect.signature(inspect.unwrap(function)).parameters)
+    names = list(_parameters(inspect.unwrap(function)))
     if names[:1] == ["self"]:
         names = names[1:]
     if names[-1:] != ["stream"]:
@@ -113,6 +114,11 @@ def parameter_names(host: Callable[..., Any]) -> tuple[str, ...]:
             f"{', '.join(names) or 'nothing'}"
         )
     return tuple(names[:-1])
+
+
+@functools.cache  # Each problem that may be checked asks.
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
 
 
 def _name_of(host: Any) -> str:
