@@ -19,6 +19,8 @@ from mla_var3.runtime import registry
 VERSION = registry.find("flash_mla")
 PLAN = VERSION.plan_class()()
 PEER = registry.find("torch_sdpa")
+#: A path that no screen is wide enough for.
+LONG = "results/" + "x" * 200
 
 
 @pytest.fixture
@@ -27,6 +29,7 @@ def profiled(monkeypatch, tmp_path):
     calls = []
 
     def fake(mode, plan, *, progress, **settings):
+        progress(f"unchanged {LONG}")
         progress("compiling [x]")
         calls.append((mode, settings))
         return SimpleNamespace(
@@ -111,6 +114,12 @@ class TestDefaultMode:
     def test_disabled_checks_on_demand(self, check, profiled, gpu):
         run(prof_type="disabled", check=check)
         assert profiled[0][1]["check"] is check
+
+
+def test_a_path_stays_in_one_line(profiled, no_gpu, capsys):
+    """It is to be copied from where it is printed, also from a log."""
+    run()
+    assert f"· unchanged {LONG}" in capsys.readouterr().err.splitlines()
 
 
 def test_on_a_terminal_the_width_is_its_own(profiled, monkeypatch, capsys):

@@ -42,7 +42,7 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPE_WIDTH)
 
-    errors = Console(highlight=False, stderr=True)
+    errors = Console(highlight=False, stderr=True, soft_wrap=True)  # A path stays in one line.
 
     def say(text: str) -> None:
         console.print(f"· {text}", markup=False)
