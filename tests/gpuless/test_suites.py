@@ -94,6 +94,18 @@ def test_the_suites_of_the_repository() -> None:
             run(product, name, None, "", None)
 
 
+def test_a_test_whose_report_is_argued_still_fails_where_it_is_wrong() -> None:
+    argued = Exempt(test="test_some.py::test_found", outcome=Outcome.FOUND, reason="A known race.")
+    exceptions = (*suite().exceptions, argued)
+    known = suite().model_copy(update={"exceptions": exceptions})
+    report = "race at a.py:3"
+    right = tabulate(known, [result("test_found", "passed", report)], sample=None)
+    assert not right.unexplained
+    wrong = tabulate(known, [result("test_found", "failed", report, reason="no")], sample=None)
+    assert wrong.counts()[Outcome.FAILED] == 1
+    assert wrong.unexplained
+
+
 def test_a_table_names_what_the_tests_import() -> None:
     assert suites.pins(suites.find("tokenspeed-mla"))["tokenspeed-mla"] == "2.0.0"
     assert suites.pins(suite()) == {}

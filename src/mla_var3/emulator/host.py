@@ -133,8 +133,9 @@ class Emulation:
     @property
     def diagnostics(self) -> list[Diagnostic]:
         """Findings of all launches, those of the program's other processes among them."""
-        elsewhere = self.children.heard() if self.children else []
-        return [d for launch in (*self.launches, *elsewhere) for d in launch.diagnostics]
+        told = self.children.heard() if self.children else []
+        elsewhere = [d for one in told for d in one.diagnostics]
+        return [d for launch in self.launches for d in launch.diagnostics] + elsewhere
 
     def refusal(self) -> BaseException | None:
         """Why a launch was not run, here or in another process; told once."""

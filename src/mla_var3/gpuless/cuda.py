@@ -138,7 +138,7 @@ def cuda_on_cpu(device: Device | None = None, own: Own = _nothing) -> Iterator[N
     mode = OnCpu(own)
     backward = _under(mode, torch.autograd.graph._engine_run_backward)
     # Processes that a program spawns are forks, which find this too.
-    start = staticmethod(ForkProcess._Popen)  # type: ignore[attr-defined]
+    start = staticmethod(ForkProcess._Popen)
     patches = [
         *((kind, "_Popen", start) for kind in (SpawnProcess, ForkServerProcess)),
         *((torch.cuda, name, answer) for name, answer in _answers(device or Device()).items()),

@@ -100,7 +100,7 @@ def tabulate(suite: Suite, results: Sequence[Mapping[str, Any]], sample: int | N
     files: dict[str, dict[str, int]] = {}
     groups: dict[tuple[str, Outcome, str, str], list[Mapping[str, Any]]] = {}
     for result in results:
-        explanation = suite.explanation(result["test"])
+        explanation = _explanation(suite, result)
         outcome = _outcome(result, explanation)
         file, _, rest = result["test"].partition("::")
         counts = files.setdefault(file, {})
@@ -134,6 +134,13 @@ def _found(group: Iterable[Mapping[str, Any]]) -> Iterable[Found]:
     for brief in sorted({e for result in group for e in result["errors"]}):
         kind, _, at = brief.partition(" at ")
         yield Found(kind=kind, message="", at=at)
+
+
+def _explanation(suite: Suite, result: Mapping[str, Any]) -> Exempt | None:
+    """Why a test does not pass, or passes with a report; the latter explains no failure."""
+    found = suite.explanation(result["test"])
+    stands = found is not None and found.outcome is Outcome.FOUND
+    return None if stands and result["outcome"] == "failed" else found
 
 
 def _outcome(result: Mapping[str, Any], explanation: Exempt | None) -> Outcome:
