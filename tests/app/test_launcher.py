@@ -8,11 +8,13 @@ from mla_var3.app import launcher
 from mla_var3.app.options import RunOptions
 from mla_var3.errors import (
     DeviceFigureError,
+    NotExecutableError,
     PlanError,
     ToolchainError,
     UnknownNameError,
     UsageError,
 )
+from mla_var3.knowledge import deciding, matching
 from mla_var3.profiling import annotation, modes, report, summary
 from mla_var3.runtime import registry
 
@@ -128,6 +130,31 @@ def test_on_a_terminal_the_width_is_its_own(profiled, monkeypatch, capsys):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     assert run(prof_type="static") == 0
     assert "compiling" in capsys.readouterr().out
+
+
+def test_what_runs_nowhere_here_tells_what_is_known(no_gpu, monkeypatch, capsys):
+    def never(*_args, **_settings):
+        raise NotExecutableError("attention has no CPU path: it needs a GPU")
+
+    monkeypatch.setattr(modes, "run", never)
+    with pytest.raises(NotExecutableError):
+        run(registry.find("deepseek_flash_mla"))
+    said = capsys.readouterr().out
+    assert "deepseek_flash_mla v0: not run here." in said
+    assert "Measured: " in said
+
+
+def test_where_no_page_is_certain_the_next_step_is_a_measurement(monkeypatch):
+    """It is no fact beside a list of steps that says that nothing was found."""
+    version = registry.find("flash_mla@cute-dsl", "v20")
+    advice = launcher.Advice(version, version.plan_class()())
+    told = [("Power", "low"), (deciding.MEASURE, "Measure `x`: it decides o1.")]
+    monkeypatch.setattr(deciding, "verdicts", lambda *_: told)
+    monkeypatch.setattr(matching, "steps", lambda *_: [])
+    assert advice.steps([]) == advice.brief == ["Measure `x`: it decides o1."]
+    known = dict(advice.known([]))
+    assert known["Power"] == "low"
+    assert deciding.MEASURE not in known
 
 
 def test_a_failed_kernel_is_1(profiled):

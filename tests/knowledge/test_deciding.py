@@ -34,7 +34,7 @@ def test_where_facts_do_not_decide_the_measurement_is_named(tree):
         'metric: spill_instructions\n    comparison: ">"',
         'metric: tensor_pipe_percent\n    comparison: "<"',
     )
-    found = said(make_record("v0", static=QUIET), tree)["Advice"]
+    found = said(make_record("v0", static=QUIET), tree)[deciding.MEASURE]
     assert "Measure `tensor_pipe_percent` with `--prof_type=ncu`" in found
     assert found.endswith("it decides o1-group.")
 
@@ -42,7 +42,7 @@ def test_where_facts_do_not_decide_the_measurement_is_named(tree):
 def test_what_a_stated_value_rules_out_is_not_asked_for(tree):
     tree.replace(PAGE, "value: 255\n", "value: 90\n")
     tree.replace(PAGE, "metric: num_worker_warps", "metric: tensor_pipe_percent")
-    asked = said(make_record("v0", static=QUIET), tree)["Advice"]
+    asked = said(make_record("v0", static=QUIET), tree)[deciding.MEASURE]
     assert "tensor_pipe_percent" in asked
     ruled_out = said(make_record("v0", static={**QUIET, "registers": 80}), tree)["Advice"]
     assert ruled_out.startswith("Nothing found")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from mla_var3 import devices, languages
 from mla_var3.app.options import RunOptions
-from mla_var3.errors import PlanError, ToolchainError, UsageError
+from mla_var3.errors import NotExecutableError, PlanError, ToolchainError, UsageError
 from mla_var3.evidence import Record
 from mla_var3.paths import out_dir, relative, results_dir
 from mla_var3.runtime.plan import KernelPlan
@@ -68,7 +68,12 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
             if options.verbose or not console.is_terminal:
                 (console if options.verbose else errors).print(f"· {text}", markup=False)
 
-        result = modes.run(mode, plan, progress=told, **settings)
+        try:
+            result = modes.run(mode, plan, progress=told, **settings)
+        except NotExecutableError:  # What is known of it is told all the same.
+            if known := advice.known([]):
+                dense(console, f"**{version.key}**: not run here.\n\n{report.facts(known)}")
+            raise
     if options.verbose:
         shown = report.render(result.records, result.steps, known=result.known, brief=True)
     else:
@@ -138,23 +143,32 @@ class Advice:
         return standing.of(self.version, self.plan.problem(), self._catalogue.index, made)
 
     def known(self, made: Sequence[Record]) -> list[tuple[str, str]]:
-        """What the records say of the version, and what would decide where advice does not."""
+        """What the records say of the version."""
         from mla_var3.knowledge import deciding, standing
 
-        found = self._standing(made)
-        asked = list(made) if found.measured is None else [found.measured]
-        return [*standing.facts(found), *deciding.verdicts(asked, self._catalogue)]
+        verdicts = [each for each in self._verdicts(made) if each[0] != deciding.MEASURE]
+        return [*standing.facts(self._standing(made)), *verdicts]
+
+    def _verdicts(self, made: Sequence[Record]) -> list[tuple[str, str]]:
+        from mla_var3.knowledge import deciding
+
+        measured = self._standing(made).measured
+        return deciding.verdicts(made if measured is None else [measured], self._catalogue)
 
     def steps(self, made: Sequence[Record]) -> list[str]:
-        """What to try next, as lines of a report: where it was measured, and elsewhere."""
-        from mla_var3.knowledge import matching
+        """What to try next, as lines of a report: where it was measured, and elsewhere.
+
+        Where no page is certain it is the measurement that decides between those that are open.
+        """
+        from mla_var3.knowledge import deciding, matching
 
         measured = self._standing(made).measured
         found = [measured] if measured is not None else []
         found += [record for record in made if not measured or record.target != measured.target]
         steps = matching.steps(found, self._catalogue, ADVICE)
-        self.brief = [step.brief for step in steps]
-        return [str(step) for step in steps]
+        asked = [said for name, said in self._verdicts(made) if name == deciding.MEASURE]
+        self.brief = [*(step.brief for step in steps), *asked][:ADVICE]
+        return [*map(str, steps), *asked][:ADVICE]
 
 
 def has_gpu() -> bool:

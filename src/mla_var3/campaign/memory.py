@@ -388,8 +388,7 @@ def _fault(error: ValidationError) -> str:
 
 def _line(entry: Entry) -> str:
     time = f", {entry.performance.median_us:,.2f} us" if entry.performance else ""
-    mark = " (masked)" if entry.masked else ""
-    mark += " (history)" if entry.origin == "history" else ""
+    mark = " (masked)" * entry.masked + " (history)" * (entry.origin == "history")
     pattern = f" [{entry.pattern}]" if entry.pattern else ""
     change = entry.change.split("\n", 1)[0]
     return f"{entry.version}{mark}: {entry.verdict}{time}{pattern}: {change}"

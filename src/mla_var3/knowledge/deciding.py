@@ -30,6 +30,9 @@ MEASURED_BY = {
 }
 #: The workload of records of users' files, of which no counters are taken.
 ADOPTED = "adopted"
+#: Name of a verdict that says what to measure next.
+MEASURE = "Measure"
+NOTHING = "Nothing found: no trigger fires, and none asks for what was not measured."
 #: Most metrics, and pages, that a sentence names.
 MOST = 3
 #: A clock below this share of the boost clock is a cause of its own.
@@ -52,7 +55,8 @@ def verdict(record: Record, catalogue: Catalogue) -> list[tuple[str, str]]:
     if (left := most(whole, None)) < WORTH:
         said = f"Nothing found: the bound is {1 / left:.0%} of the measured time."
         return [*found, ("Advice", said)]
-    return [*found, ("Advice", measurement(whole, catalogue))]
+    said = measurement(whole, catalogue)
+    return [*found, (MEASURE if said else "Advice", said or NOTHING)]
 
 
 def power(record: Record) -> str:
@@ -75,7 +79,7 @@ def power(record: Record) -> str:
 
 
 def measurement(record: Record, catalogue: Catalogue) -> str:
-    """Which measurement would decide between the pages that are still open."""
+    """Which measurement would decide between the pages that are still open; empty where none."""
     asked: dict[str, Counter[str]] = defaultdict(Counter)
     pages: dict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
     for page, missing in _open(Values(record), catalogue):
@@ -91,7 +95,7 @@ def measurement(record: Record, catalogue: Catalogue) -> str:
             told = ", ".join(page for page, _ in ordered[:MOST])
             told += f" and {more} more" if more > 0 else ""
             return f"The facts decide nothing. Measure {named} with {how}: it decides {told}."
-    return "Nothing found: no trigger fires, and none asks for what was not measured."
+    return ""
 
 
 def _origin(name: str) -> str:
