@@ -126,13 +126,20 @@ class Fitted:
 
     @cute.jit
     def next_free(self, lists, at):
-        """The next place, from one on, whose sequence is not placed yet; else one past the last."""
-        sequences = lists[0].shape[0]
-        found = Int32(0)
-        while (at < sequences) & (found == 0):
-            found = self.free(lists, cutlass.min(at, sequences - 1))
-            at = at + 1 - found
-        return at
+        """The next place, from one on, whose sequence is not placed yet; else one past the last.
+
+        A word at a time: of the free ones in it, the lowest bit is the next.
+        """
+        sequences, found = lists[0].shape[0], Int32(at)
+        if (sequences <= MOST) & (at < sequences):
+            word = at // BITS
+            free = (lists[3][word] ^ Int32(-1)) & (Int32(-1) << (at % BITS))
+            while (free == 0) & ((word + 1) * BITS < sequences):
+                word = word + 1
+                free = lists[3][word] ^ Int32(-1)
+            lowest = BITS - 1 - Int32(cute.arch.clz(free & (Int32(0) - free)))
+            found = cutlass.min(word * BITS + lowest, sequences) if free != 0 else Int32(sequences)
+        return found
 
     @cute.jit
     def fitting(self, lists, longest, room):
