@@ -200,8 +200,20 @@ EDITS = [
      "return rows, queries, keys + min(newer, 100), sequences, parts",
      "more than 100 newest tokens under the mask of the old"),
     (MLA, "v6", "merge", "Float32(0.0) if total == 0.0 else Float32(1.0) / total",
-     "Float32(1.0) / total", "a row of an earlier version all of whose parts are empty"),    (MLA, "v3", "masks", "first % queries + (rows - 1)", "first % queries + (rows - 2)",
+     "Float32(1.0) / total", "a row of an earlier version all of whose parts are empty"),
+    (MLA, "v3", "masks", "first % queries + (rows - 1)", "first % queries + (rows - 2)",
      "a last row of a tile that alone sees a further tile of keys"),
+    ("sparse_mla", "v4", "window", "next_odd = odd ^ 1 if tile + 1 < stop else Int32(0)",
+     "next_odd = odd ^ 1", "a list of an odd number of tiles before another"),
+    (MLA, "v7", "dsmem", "new = cute.arch.fmax(row_max[r], peer_max)", "new = row_max[r]",
+     "scores of the other CTA that are far above"),
+    ("blackwell_mla", "v2", "pair_fp8", "return HIGHEST - self.lazy", "return HIGHEST",
+     "weights under a maximum that lags"),
+    ("blackwell_mla", "v1", "pair_kernel", "work.block, sequence, (taken & 1) ^ 1)",
+     "work.block, sequence, (cutlass.min(taken, 2) & 1) ^ 1)", "a fourth sequence of a pair"),
+    (MLA, "v13", "even", "2 * cluster * self.share + rank",
+     "2 * (cluster // groups) * self.share + rank",
+     "several groups of row tiles of a sequence that is cut"),
 ]  # fmt: skip
 CUTE = [
     Wrong(
