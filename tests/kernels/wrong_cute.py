@@ -214,6 +214,12 @@ EDITS = [
     (MLA, "v13", "even", "2 * cluster * self.share + rank",
      "2 * (cluster // groups) * self.share + rank",
      "several groups of row tiles of a sequence that is cut"),
+    (MLA, "v14", "joined",
+     "group * self.share + rank, 2 * (worker * groups + group) * self.share + rank,",
+     "group * self.share + rank, 2 * worker * self.share + rank,",
+     "several groups of row tiles of a cut sequence whose parts stay in the launch"),
+    ("blackwell_mla", "v1", "even", "2 * cluster * self.share + rank",
+     "2 * (cluster // groups) * self.share + rank", "several pairs of row tiles of a cut sequence"),
 ]  # fmt: skip
 CUTE = [
     Wrong(
