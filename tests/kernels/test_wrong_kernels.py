@@ -31,8 +31,8 @@ in their place.
 The last 5 of both lists were made later that day, by one who had read how problems are chosen. Nine
 were caught at once; ``check`` passed one, a place that several groups of row tiles of a cut
 sequence share, in flash_mla v13, till a problem was named. Two edits before it only moved work, and
-one was of a line that its version does not run. Two of the other list are its like in further designs, and
-had passed too.
+one was of a line that its version does not run. Two of the other list are its like in further
+designs, and had passed too.
 """
 
 from __future__ import annotations
