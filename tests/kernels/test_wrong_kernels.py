@@ -23,9 +23,16 @@ many multiprocessors share was launched twice, and one that divides by a sum of 
 had a mask and a merge.
 
 The last 4 here and 10 of the other list were made on 2026-11-27. ``check`` passed one, a bound of
-the last row's keys that is one too low, in flash_mla v3, till a problem was named for it. The others
-were caught at once. Of twelve older ones without a verdict till then one had passed, a third item of a block,
-which a problem of its own shows now; two more changed no result, and have others in their place.
+the last row's keys that is one too low, in flash_mla v3, till a problem was named for it. The
+others were caught at once. Of twelve older ones without a verdict till then one had passed, a third
+item of a block, which a problem of its own shows now; two more changed no result, and have others
+in their place.
+
+The last 5 of both lists were made later that day, by one who had read how problems are chosen. Nine
+were caught at once; ``check`` passed one, a place that several groups of row tiles of a cut
+sequence share, in flash_mla v13, till a problem was named. Two edits before it only moved work, and
+one was of a line that its version does not run. Two of the other list are its like in further
+designs, and had passed too.
 """
 
 from __future__ import annotations
@@ -237,6 +244,17 @@ EDITS = [
      "fewer new tokens than queries"),
     ("whole", "full = ct.maximum(ct.minimum(first, keys), 0) // TILE_N",
      "full = ct.minimum(first, keys) // TILE_N", "a tile whose first rows see no key"),
+    ("fp8", "crosses = last >= QUERIES", "crosses = last > QUERIES",
+     "a tile that reaches a single row into the next head"),
+    ("chunked", "full = ct.maximum(first + (keys - QUERIES + 1), 0) // TILE_N",
+     "full = ct.maximum(first + (keys - QUERIES + 2), 0) // TILE_N",
+     "a tile of which the first row lacks a single key"),
+    ("chunks", "inverse = 1.0 / ct.where(empty, 1.0, row_sum)", "inverse = 1.0 / row_sum",
+     "a piece of which a row sees no key"),
+    ("sections", "heads_here = ct.minimum(q.shape[0] * HEADS - start, SECTION)",
+     "heads_here = SECTION", "a last section of fewer heads"),
+    ("both", "new = key.shape[1] if HAS_NEW else 0", "new = queries if HAS_NEW else 0",
+     "fewer new tokens than queries"),
 ]  # fmt: skip
 WRONG = [Wrong(*FORMS[form], find, put, why) for form, find, put, why in EDITS]
 #: An index, pieces that are merged and a last group: no others are judged sooner.
