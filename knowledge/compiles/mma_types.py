@@ -20,7 +20,7 @@ def _product(sums: Any) -> Any:
 
     @ct.kernel
     def product(a, b, out, M: ConstInt, N: ConstInt, K: ConstInt):
-        """One block: a [M, inner] times b [N, inner] transposed, K of the inner dimension a step."""
+        """One block: a [M, inner] times b [N, inner] transposed, K inner elements per step."""
         acc = ct.zeros((M, N), sums)
         for i in range(ct.cdiv(a.shape[1], K)):
             left = ct.load(a, (0, i), (M, K), padding_mode=ZERO)
