@@ -168,7 +168,7 @@ def _device(site: Site, device: Device) -> Page:
             "## The device",
             table(["", ""], [row for row in facts if row[1]]),
             _records(site, device, link),
-            _wanted(site, device),
+            _wanted(site, device, link),
         ),
         source=_file(device),
         nav=("Devices", device.name),
@@ -206,16 +206,22 @@ def _records(site: Site, device: Device, link: Link) -> str:
     count = sum(run.record.target == device.key for run in site.runs)
     if not count:
         return "No record was made on this device yet."
+    told = " ".join([f"[{count} records]({link(f'results/{device.key}')}) were made on it.",
+                     *contributed(site, device.key)])  # fmt: skip
+    return f"{told} [Add yours]({link('docs/contribute.md')})."
+
+
+def contributed(site: Site, key: str) -> list[str]:
+    """A sentence on the runs of a device that somebody contributed; empty where nobody did."""
     found = contributing.contributed(site.root / "results").values()
     runs = [
         f"{code(one.run)} by {cell(one.by or 'somebody')} on {one.time:%Y-%m-%d}"
-        for one in found if one.device == device.key
+        for one in found if one.device == key
     ]  # fmt: skip
-    told = f" Contributed runs among them: {', '.join(runs)}." if runs else ""
-    return f"[{count} records]({link(f'results/{device.key}')}) were made on it.{told}"
+    return [f"Contributed runs among them: {', '.join(runs)}."] if runs else []
 
 
-def _wanted(site: Site, device: Device) -> str:
+def _wanted(site: Site, device: Device, link: Link) -> str:
     """What of the standard set nobody timed on a device that kernels are compiled for."""
     if not device.is_compile_target:
         return ""
@@ -226,7 +232,8 @@ def _wanted(site: Site, device: Device) -> str:
     return sections(
         "## What is wanted",
         "Nobody timed these here. Who has this GPU can do so in at most ten minutes, by "
-        f"{code('nox -s contribute')}, which leaves one file and says how to send it.",
+        f"[{code('nox -s contribute')}]({link('docs/contribute.md')}), which leaves one "
+        "file and says how to send it.",
         table(["Workload", "Problem"], [
             [cell(one.layer), code(" ".join(f"{k}={v}" for k, v in one.fields.items()))]
             for one in missing
