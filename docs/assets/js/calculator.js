@@ -465,7 +465,8 @@
     const form = root.querySelector("form");
     for (const [said, value] of new URLSearchParams(location.search)) {
       const name = said === HEADS ? "h" : said;
-      const field = said !== "h" && form.elements[name];
+      // The theme's own ``h`` is a word; a number is what a reader wrote for heads.
+      const field = (said !== "h" || wholeNumber(value) > 0) && form.elements[name];
       if (field && value) field.value = value;
       if (field && !field.value) field.selectedIndex = 0;
     }

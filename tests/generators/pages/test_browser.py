@@ -208,6 +208,13 @@ def test_the_advisor_compares_no_time_of_another_run(show, peer, told):
     assert page.locator(".bars th").all_inner_texts() == ["fast v1", "next v2", "the bound"]
 
 
+@pytest.mark.parametrize(("said", "heads"), [("h=16", "16"), ("heads=16", "16"), ("h=word", "128")])
+def test_the_address_takes_the_short_names_of_sizes(show, said, heads):
+    page = show(regimes.calculator(MEASURED), "calculator.js", f"?b=4&s=2&{said}")
+    values = {name: page.input_value(f"input[name={name}]") for name in "bhs"}
+    assert values == {"b": "4", "h": heads, "s": "2"}
+
+
 def test_the_advisor_says_how_near_its_record_is(show):
     page = show(regimes.calculator(MEASURED), "calculator.js")
     said = advice(page, b=8, s=32, t=4096)
