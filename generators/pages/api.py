@@ -213,7 +213,10 @@ def _dtypes(reference: Reference, taken: tuple[str, ...]) -> str:
 def _where(entry: Entry, users: list[Version], link: Link, shown: list[Cell]) -> Iterator[str]:
     if entry.cell in shown:
         number = shown.index(entry.cell) + 1
-        yield f"[snippet {number}](#snippet-{number}), run without a GPU by `nox -s run -- {entry.cell.file}`"
+        yield (
+            f"[snippet {number}](#snippet-{number}), run without a GPU by "
+            f"`nox -s run -- {entry.cell.file}`"
+        )
     if entry.name.examples:
         files = "file" if entry.name.examples == 1 else "files"
         yield f"in {entry.name.examples} {files} of CUTLASS's examples"
