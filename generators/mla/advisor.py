@@ -32,6 +32,7 @@ CACHES: Mapping[regimes.Kernel, str] = {
 }
 #: Words of the link to what few sequences ask for.
 FEW = "Splitting the keys"
+SPLITTING = "knowledge/optimizations/o16-split-kv.md"
 #: How a latent cache lies in memory, by tokens of a page; of decompressed ones one way is timed.
 PAGES: Mapping[str, str] = {"64": "pages of 64 tokens", "0": "contiguous cache"}
 #: How the lengths of sequences relate.
@@ -231,7 +232,8 @@ def pages(site: Site, known: Mapping[str, Any], link: Link) -> str:
         for version in site.versions
         if version.key in named
     ]
-    links.append(f"[{FEW}]({link('knowledge/optimizations/o16-split-kv.md')})")
+    if (site.root / SPLITTING).is_file():
+        links.append(f"[{FEW}]({link(SPLITTING)})")
     return f'<div class="advice-pages" hidden markdown="1">\n\n{" ".join(links)}\n\n</div>'
 
 

@@ -14,6 +14,8 @@ from mla_var3.devices.model import NOT_SUPPORTED, UNKNOWN
 from mla_var3.errors import DeviceFigureError
 from mla_var3.knowledge.evidence import Link
 
+#: How times are sent.
+CONTRIBUTE = "docs/contribute.md"
 #: Element types whose rates are shown.
 DTYPES = ("bfloat16", "float16", "float8")
 
@@ -208,7 +210,13 @@ def _records(site: Site, device: Device, link: Link) -> str:
         return "No record was made on this device yet."
     told = " ".join([f"[{count} records]({link(f'results/{device.key}')}) were made on it.",
                      *contributed(site, device.key)])  # fmt: skip
-    return f"{told} [Add yours]({link('docs/contribute.md')})."
+    return f"{told} {_sending(site, link, 'Add yours')}."
+
+
+def _sending(site: Site, link: Link, said: str) -> str:
+    """Words that lead to how times are sent, where the checkout says how."""
+    there = (site.root / CONTRIBUTE).is_file()
+    return f"[{said}]({link(CONTRIBUTE)})" if there else said
 
 
 def contributed(site: Site, key: str) -> list[str]:
@@ -232,7 +240,7 @@ def _wanted(site: Site, device: Device, link: Link) -> str:
     return sections(
         "## What is wanted",
         "Nobody timed these here. Who has this GPU can do so in at most ten minutes, by "
-        f"[{code('nox -s contribute')}]({link('docs/contribute.md')}), which leaves one "
+        f"{_sending(site, link, code('nox -s contribute'))}, which leaves one "
         "file and says how to send it.",
         table(["Workload", "Problem"], [
             [cell(one.layer), code(" ".join(f"{k}={v}" for k, v in one.fields.items()))]
