@@ -30,6 +30,9 @@ CACHES: Mapping[regimes.Kernel, str] = {
     "mla_var6_plus": "latent, and the newest n decompressed",
     "flash_attention": "all keys and values decompressed",
 }
+#: Words of the link to what few sequences ask for.
+FEW = "Splitting the keys"
+SPLITTING = "knowledge/optimizations/o16-split-kv.md"
 #: How a latent cache lies in memory, by tokens of a page; of decompressed ones one way is timed.
 PAGES: Mapping[str, str] = {"64": "pages of 64 tokens", "0": "contiguous cache"}
 #: How the lengths of sequences relate.
@@ -76,6 +79,8 @@ def measured(site: Site) -> dict[str, Any]:
         "answers": found,
         "start": _start(found),
         "bounds": {device.key: rates for device in site.devices if (rates := _bound(device))},
+        "few": FEW,
+        "sms": {device.key: sms for device in site.devices if (sms := _sms(device))},
         "runs": {device.key: _languages(device.sm) for device in site.devices},
     }
 
@@ -227,6 +232,8 @@ def pages(site: Site, known: Mapping[str, Any], link: Link) -> str:
         for version in site.versions
         if version.key in named
     ]
+    if (site.root / SPLITTING).is_file():
+        links.append(f"[{FEW}]({link(SPLITTING)})")
     return f'<div class="advice-pages" hidden markdown="1">\n\n{" ".join(links)}\n\n</div>'
 
 
@@ -240,6 +247,13 @@ def _bound(device: Any) -> dict[str, Any] | None:
     except (DeviceFigureError, UnknownNameError):
         return None
     return {"tflops": rates.tflops, "gbps": rates.gbps, "power": regimes.power_us(rates)}
+
+
+def _sms(device: Any) -> int | None:
+    try:
+        return int(device.sm_count)
+    except (DeviceFigureError, UnknownNameError):
+        return None
 
 
 def _languages(sm: str | None) -> list[str]:

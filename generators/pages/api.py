@@ -11,6 +11,7 @@ from pathlib import Path
 
 from generators.draw import layouts
 from generators.model.site import Site
+from generators.pages import api_compiles
 from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, code, fence, meta, rebase, sections, table
@@ -143,7 +144,7 @@ def _chapter(
         prose(chapter.intro),
         *(layouts.FIGURES[name]() for name in chapter.figures),
         "## Names",
-        *(_entry(reference, entry, users.get(entry.key, []), link, prose, shown)
+        *(_entry(site, reference, entry, users.get(entry.key, []), link, prose, shown)
           for entry in part.entries),
         "## Snippets" if shown else "",
         _runs(shown, link),
@@ -157,7 +158,7 @@ def anchor(key: str) -> str:
     return key.replace("__", "")
 
 
-def _entry(reference: Reference, entry: Entry, users: list[Version], link: Link,
+def _entry(site: Site, reference: Reference, entry: Entry, users: list[Version], link: Link,
            prose: Callable[[str], str], shown: list[Cell]) -> str:  # fmt: skip
     name = entry.name
     # Parameters hold stars and bars, which only plain code keeps as they are.
@@ -168,6 +169,7 @@ def _entry(reference: Reference, entry: Entry, users: list[Version], link: Link,
         signature,
         prose(entry.says),
         prose(entry.note) if entry.note else "",
+        api_compiles.of_list(entry.compiled, site.root, link) if entry.compiled else "",
         _members(entry),
         " · ".join(facts),
     )
@@ -211,7 +213,10 @@ def _dtypes(reference: Reference, taken: tuple[str, ...]) -> str:
 def _where(entry: Entry, users: list[Version], link: Link, shown: list[Cell]) -> Iterator[str]:
     if entry.cell in shown:
         number = shown.index(entry.cell) + 1
-        yield f"[snippet {number}](#snippet-{number}), run by `nox -s run -- {entry.cell.file}`"
+        yield (
+            f"[snippet {number}](#snippet-{number}), run without a GPU by "
+            f"`nox -s run -- {entry.cell.file}`"
+        )
     if entry.name.examples:
         files = "file" if entry.name.examples == 1 else "files"
         yield f"in {entry.name.examples} {files} of CUTLASS's examples"

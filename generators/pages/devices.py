@@ -14,6 +14,8 @@ from mla_var3.devices.model import NOT_SUPPORTED, UNKNOWN
 from mla_var3.errors import DeviceFigureError
 from mla_var3.knowledge.evidence import Link
 
+#: How times are sent.
+CONTRIBUTE = "docs/contribute.md"
 #: Element types whose rates are shown.
 DTYPES = ("bfloat16", "float16", "float8")
 
@@ -168,7 +170,7 @@ def _device(site: Site, device: Device) -> Page:
             "## The device",
             table(["", ""], [row for row in facts if row[1]]),
             _records(site, device, link),
-            _wanted(site, device),
+            _wanted(site, device, link),
         ),
         source=_file(device),
         nav=("Devices", device.name),
@@ -206,16 +208,28 @@ def _records(site: Site, device: Device, link: Link) -> str:
     count = sum(run.record.target == device.key for run in site.runs)
     if not count:
         return "No record was made on this device yet."
+    told = " ".join([f"[{count} records]({link(f'results/{device.key}')}) were made on it.",
+                     *contributed(site, device.key)])  # fmt: skip
+    return f"{told} {_sending(site, link, 'Add yours')}."
+
+
+def _sending(site: Site, link: Link, said: str) -> str:
+    """Words that lead to how times are sent, where the checkout says how."""
+    there = (site.root / CONTRIBUTE).is_file()
+    return f"[{said}]({link(CONTRIBUTE)})" if there else said
+
+
+def contributed(site: Site, key: str) -> list[str]:
+    """A sentence on the runs of a device that somebody contributed; empty where nobody did."""
     found = contributing.contributed(site.root / "results").values()
     runs = [
         f"{code(one.run)} by {cell(one.by or 'somebody')} on {one.time:%Y-%m-%d}"
-        for one in found if one.device == device.key
+        for one in found if one.device == key
     ]  # fmt: skip
-    told = f" Contributed runs among them: {', '.join(runs)}." if runs else ""
-    return f"[{count} records]({link(f'results/{device.key}')}) were made on it.{told}"
+    return [f"Contributed runs among them: {', '.join(runs)}."] if runs else []
 
 
-def _wanted(site: Site, device: Device) -> str:
+def _wanted(site: Site, device: Device, link: Link) -> str:
     """What of the standard set nobody timed on a device that kernels are compiled for."""
     if not device.is_compile_target:
         return ""
@@ -226,7 +240,8 @@ def _wanted(site: Site, device: Device) -> str:
     return sections(
         "## What is wanted",
         "Nobody timed these here. Who has this GPU can do so in at most ten minutes, by "
-        f"{code('nox -s contribute')}, which leaves one file and says how to send it.",
+        f"{_sending(site, link, code('nox -s contribute'))}, which leaves one "
+        "file and says how to send it.",
         table(["Workload", "Problem"], [
             [cell(one.layer), code(" ".join(f"{k}={v}" for k, v in one.fields.items()))]
             for one in missing

@@ -126,7 +126,7 @@ def _doors(site: Site, link: Link) -> str:
         "Write": "Edit a version and know within seconds, without a GPU, whether it is right and "
         "what the compiler made of it; measure it when there is one: "
         f"[add a version](#add-a-version), [run any cuTile kernel]({link('docs/interpreter.md')}), "
-        f"[time a set on a GPU that we lack]({link('docs/contribute.md')}).",
+        f"[send times of a GPU of yours]({link('docs/contribute.md')}).",
     }
     cards = "\n".join(f"-   **{title}**\n\n    {text}\n" for title, text in doors.items())
     return f'<div class="grid cards" markdown>\n\n{cards}\n</div>'

@@ -9,6 +9,7 @@ from generators.model import compare, problems, targets
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages import analyses, kernels
+from generators.pages.devices import contributed
 from generators.pages.kernels import run_version
 from generators.pages.proofs import checked
 from generators.pages.version_facts import why_not
@@ -225,6 +226,7 @@ def _target(site: Site, target: str, runs: list[Run]) -> Page:
             meta(title=title, description=f"Rooflines and leaderboards of {name}"),
             f"# {cell(title)}",
             _about(target, device, link),
+            *contributed(site, target),
             _advisor(site, link),
             *(_layer(site, target, layer, own, link)
               for layer, own in sorted(problems.by_layer(runs).items(), key=_without_figures)),

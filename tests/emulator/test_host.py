@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from mla_var3.emulator.commands import _divided
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.script import _untimed
 from mla_var3.emulator.units.tensormap import TensorMap, tiled
+from mla_var3.paths import repo_root
 
 dsl = pytest.mark.skipif(
     importlib.util.find_spec("cutlass") is None,
@@ -104,6 +106,23 @@ def test_its_mistake_is_reported_with_the_line(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     assert "out-of-bounds" in done.stdout
     assert "double.py:12" in done.stdout
+    told = re.sub(r"0x[0-9a-f]+", "0x", done.stdout.replace(f"{tmp_path}/", ""))
+    page = (repo_root() / "docs/messages/illegal-memory-access.md").read_text()
+    sample = page.partition("```text\n")[2].partition("```")[0]
+    assert re.sub(r"0x[0-9a-f]+", "0x", sample) in told
+
+
+@dsl
+def test_the_mask_of_the_page_mends_it(tmp_path: Path) -> None:
+    page = (repo_root() / "docs/messages/illegal-memory-access.md").read_text()
+    before, mask, after = page.partition("```python\n")[2].splitlines()[:3]
+    line = before.partition("  #")[0].strip()
+    assert line == after.strip()
+    assert f"    {line}\n" in SCRIPT
+    mask = mask.partition("  #")[0].strip()
+    script = tmp_path / "masked.py"
+    script.write_text(SCRIPT.replace(f"    {line}\n", f"    {mask}\n        {line}\n"))
+    assert emulated(script, "96").returncode == 0
 
 
 def test_a_missing_script_is_one_sentence(tmp_path: Path) -> None:

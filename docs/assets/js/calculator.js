@@ -6,6 +6,9 @@
 
   const MIXED = "mla_var6_plus";
   const LATENT = "flash_mla";
+  // Rows of a tile of queries, and the share of multiprocessors below which keys are split.
+  const ROWS = 64;
+  const SHARE = 0.75;
 
   // Values to a text with three significant digits and a unit prefix.
   function scaled(value, unit) {
@@ -211,7 +214,8 @@
     const element = document.createElement("p");
     const pages = [...document.querySelectorAll(".advice-pages a")];
     const of = new Map(pages.map((anchor) => [anchor.textContent, anchor.href]));
-    for (const part of text.split(/([\w@-]+ v\d+)/)) {
+    for (const part of text.split(measured.few ?
+      new RegExp("([\\w@-]+ v\\d+|" + measured.few + ")") : /([\w@-]+ v\d+)/)) {
       const address = of.get(part);
       const called = display(measured, part);
       const shown = address ? document.createElement("a") : document.createTextNode(called);
@@ -381,6 +385,17 @@
     ];
   }
 
+  // Why few sequences with long contexts are hard: their tiles of rows leave multiprocessors idle.
+  function fewTiles(measured, { sizes, device, cache }) {
+    const sms = (measured.sms || {})[device];
+    const tiles = sizes.b * Math.ceil(sizes.h * sizes.s / ROWS);
+    if (cache !== LATENT || !sms || tiles >= SHARE * sms) return [];
+    return [paragraph(measured, sizes.b + " sequences of " + sizes.h * sizes.s + " query rows are " +
+      tiles + " tiles of " + ROWS + " rows for " + sms + " multiprocessors. With one block per tile " +
+      (sms - tiles) + " of them are idle while each block walks all " + sizes.t + " keys. " + measured.few +
+      " among blocks uses them; the price is the merge of their results.")];
+  }
+
   // What the records say, as elements in the order in which they are read.
   function advice(spec, measured, asked, preferred) {
     const { sizes, device, cache } = asked;
@@ -412,6 +427,7 @@
       (best.stale ? " (stale)" : "") + "." + tieBroken(answer, tied) +
       (next ? " Next: " + next.version + ", " + time(next.us) + (next.run === best.run ?
         " (" + compared(next.us, best.us) + ")" : " (another run)") + "." : "") + against(measured, answer)));
+    parts.push(...fewTiles(measured, asked));
     parts.push(beside(spec, measured, answer, tied, next));
     if (answer.outdated) {
       parts.push(say("Faster there before its sources changed: " +
@@ -465,7 +481,8 @@
     const form = root.querySelector("form");
     for (const [said, value] of new URLSearchParams(location.search)) {
       const name = said === HEADS ? "h" : said;
-      const field = said !== "h" && form.elements[name];
+      // The theme's own ``h`` is a word; a number is what a reader wrote for heads.
+      const field = (said !== "h" || wholeNumber(value) > 0) && form.elements[name];
       if (field && value) field.value = value;
       if (field && !field.value) field.selectedIndex = 0;
     }

@@ -102,7 +102,8 @@ SYMPTOMS = (
     Symptom(
         "cache-read-again",
         "The cache of keys is read more often than once",
-        "Each head or tile of queries reads the same keys again, from DRAM or from the L2.",
+        "Each head or tile of queries reads the same keys again, from DRAM or from the L2. Sharing "
+        "loads brings nothing where no warp waits for the L2, as where the tiles stay in it.",
         (
             "reload_loss",
             "load_loss",

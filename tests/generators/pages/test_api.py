@@ -35,6 +35,15 @@ def test_an_operation_shows_what_is_known_of_it(made):
     assert "used by [" in told
 
 
+def test_a_product_shows_its_instruction_by_dtype_as_it_was_compiled(made):
+    content = made["api/cutile/reductions.md"].content
+    (told,) = re.findall(r"### `ct\.mma` .*?(?=\n### )", content, re.DOTALL)
+    rows = dict(re.findall(r"^\| (\S+ \| \S+ \| \S+) +\| (.+) \|$", told, re.M))
+    assert rows["bfloat16 | float32 | 64"] == "HGMMA.64x64x16.F32.BF16 | UTCHMMA"
+    assert rows["float32 | float32 | 64"].count("no tensor core: FMUL") == 2
+    assert "tf32" in told
+
+
 def test_a_snippet_stands_as_in_its_file(site, made):
     content = made["api/cutile/memory.md"].content
     assert 'title="examples/api/cutile/memory.py:11"' in content

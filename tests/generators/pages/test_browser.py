@@ -208,6 +208,26 @@ def test_the_advisor_compares_no_time_of_another_run(show, peer, told):
     assert page.locator(".bars th").all_inner_texts() == ["fast v1", "next v2", "the bound"]
 
 
+def test_the_advisor_says_why_few_sequences_are_hard(show):
+    known = {**MEASURED, "few": advisor.FEW, "sms": {"nvidia-h200-sxm": 132}}
+    links = f'<div class="advice-pages" hidden><a href="o16/">{advisor.FEW}</a></div>'
+    page = show(regimes.calculator(known) + links, "calculator.js")
+    said = advice(page, b=4, h=16, s=1, t=32768)
+    assert "4 sequences of 16 query rows are 4 tiles of 64 rows for 132 multiprocessors" in said
+    assert page.locator(".advice a", has_text=advisor.FEW).get_attribute("href").endswith("o16/")
+    assert "multiprocessors" not in advice(page, b=128, h=128)
+    assert "multiprocessors" not in advice(page, b=99, h=16)
+    assert "99 tiles" not in advice(page, b=99, h=16)
+    assert "98 tiles" in advice(page, b=98, h=16)
+
+
+@pytest.mark.parametrize(("said", "heads"), [("h=16", "16"), ("heads=16", "16"), ("h=word", "128")])
+def test_the_address_takes_the_short_names_of_sizes(show, said, heads):
+    page = show(regimes.calculator(MEASURED), "calculator.js", f"?b=4&s=2&{said}")
+    values = {name: page.input_value(f"input[name={name}]") for name in "bhs"}
+    assert values == {"b": "4", "h": heads, "s": "2"}
+
+
 def test_the_advisor_says_how_near_its_record_is(show):
     page = show(regimes.calculator(MEASURED), "calculator.js")
     said = advice(page, b=8, s=32, t=4096)

@@ -20,12 +20,17 @@ def test_every_public_name_is_read():
     assert "ct.TiledView.load" in found
 
 
-@pytest.mark.parametrize("name", ["sum", "gather", "bitwise_and", "store", "bid"])
+@pytest.mark.parametrize("name", ["sum", "gather", "bitwise_and", "store", "bid", "mma", "matmul"])
 def test_what_is_written_of_an_operation_is_what_the_front_end_does(name: str) -> None:
     seen = api.observe([name])[name]
     written = REFERENCE.installed.names[f"ct.{name}"]
     assert (seen.dtypes, seen.lowers) == (written.dtypes, written.lowers)
     assert seen.dtypes
+
+
+def test_products_take_tf32_of_which_there_are_no_arrays():
+    assert "tf32" in REFERENCE.installed.names["ct.mma"].dtypes
+    assert "tf32" not in REFERENCE.installed.names["ct.sum"].dtypes
 
 
 def test_integers_alone_have_bits():

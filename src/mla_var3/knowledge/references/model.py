@@ -59,6 +59,7 @@ class Chapter(_Model):
         names: What each name means, in our words; below the reference's first alias where it does
             not begin with one.
         notes: What else to know of a name, as Markdown.
+        compiled: Lists of ``knowledge/compiles`` that show what a name becomes, by name.
     """
 
     title: str
@@ -69,6 +70,7 @@ class Chapter(_Model):
     found_by: tuple[str, ...] = ()
     names: Mapping[str, str]
     notes: Mapping[str, str] = Field(default_factory=dict)
+    compiled: Mapping[str, str] = Field(default_factory=dict)
 
 
 class Name(_Model):
@@ -120,6 +122,7 @@ class Entry:
         key: As users write it: ``ct.load``.
         says: Our words.
         note: What else there is to say.
+        compiled: List of compiles that shows what it becomes; empty where none does.
         name: What the package says.
         cell: A snippet that uses it.
         file: File of our words, from the top of the checkout.
@@ -129,6 +132,7 @@ class Entry:
     key: str
     says: str
     note: str
+    compiled: str
     name: Name
     cell: cells.Cell | None
     file: str
@@ -232,6 +236,7 @@ def _part(path: Path, head: Head, installed: Installed, root: Path) -> Part:
             full_key,
             chapter.names[key],
             chapter.notes.get(key, ""),
+            chapter.compiled.get(key, ""),
             installed.names.get(full_key, Name(kind="")),
             by_name.get(key, by_name.get(full_key)),
             name,
@@ -239,7 +244,8 @@ def _part(path: Path, head: Head, installed: Installed, root: Path) -> Part:
         )
         for key, full_key in keys.items()
     )
-    if unknown := chapter.notes.keys() - chapter.names.keys():
+    told = chapter.notes.keys() | chapter.compiled.keys()
+    if unknown := told - chapter.names.keys():
         raise KnowledgeError(f"{name} has notes on {', '.join(sorted(unknown))}, not among names")
     return Part(path.stem, name, chapter, entries, found)
 

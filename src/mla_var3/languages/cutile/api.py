@@ -120,7 +120,7 @@ STATEMENTS = {
 
 #: What is a number and no tile.
 _SCALAR = frozenset({"bid", "num_blocks", "num_tiles", "assume_divisible_by"})
-_KEPT = "ct.store(R, (0,), ct.reshape(r, (-1,)))"
+_KEPT = "ct.store(R, (0,), ct.reshape(r{}, (-1,)))"
 
 #: The dtypes that torch tensors carry into a kernel.
 DTYPES = {
@@ -129,6 +129,8 @@ DTYPES = {
     "u64": torch.uint64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32,
     "f64": torch.float64, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
 }  # fmt: skip
+#: No tensor is in TF32: tiles are converted to it, and products take it.
+TF32, _PRODUCTS = "tf32", ("matmul", "mma")
 _ACCUMULATORS = {"i8": "ct.int32", "u8": "ct.int32", "f64": "ct.float64"}
 _BITS = {1: "ct.uint8", 2: "ct.uint16", 4: "ct.uint32", 8: "ct.uint64"}
 #: Where a result goes, tried in order.
@@ -170,8 +172,8 @@ def observable() -> list[str]:
 
 def _observed(name: str, folder: Path) -> Observed:
     taken: dict[str, list[str]] = {}
-    for dtype in DTYPES:
-        found = _opcodes(_source(name, dtype), f"{name}_{dtype}", folder, DTYPES[dtype])
+    for dtype, held in {**DTYPES, **({TF32: torch.float32} if name in _PRODUCTS else {})}.items():
+        found = _opcodes(_source(name, dtype), f"{name}_{dtype}", folder, held)
         if found is not None:
             taken[dtype] = found
     # Of the dtypes, the one that says most: a constant may be folded away, and bool is special.
@@ -180,14 +182,16 @@ def _observed(name: str, folder: Path) -> Observed:
 
 
 def _source(name: str, dtype: str) -> str:
-    values = {"acc": _ACCUMULATORS.get(dtype, "ct.float32"), "bits": _BITS[DTYPES[dtype].itemsize]}
+    bits = _BITS[DTYPES.get(dtype, torch.float32).itemsize]
+    values = {"acc": _ACCUMULATORS.get(dtype, "ct.float32"), "bits": bits}
+    cast, back = (".astype(ct.tfloat32)", ".astype(ct.float32)") if dtype == TF32 else ("", "")
     if name in STATEMENTS:
         lines = [STATEMENTS[name]]
     else:
         lines = [f"r = {EXPRESSIONS[name].format(name, **values)}"]
-        lines.append("ct.scatter(R, 0, r)" if name in _SCALAR else _KEPT)
+        lines.append("ct.scatter(R, 0, r)" if name in _SCALAR else _KEPT.format(back))
     body = "\n    ".join(
-        ["x = ct.load(A, (0, 0), (4, 4))", "y = ct.load(A, (0, 1), (4, 4))", *lines]
+        [f"{n} = ct.load(A, (0, {i}), (4, 4)){cast}" for i, n in enumerate("xy")] + lines
     )
     return f"import cuda.tile as ct\n\n\n@ct.kernel\ndef probe(A, R):\n    {body}\n"
 
