@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,34 @@ def test_bad_suites_and_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path))
     with pytest.raises(ToolchainError, match="git fetch failed"):
         suites.sources(suite(), None)
+
+
+def test_sources_are_fetched_once_and_at_their_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=some", "-c", "user.email=some@example.org"]
+        return subprocess.check_output(["git", *identity, *arguments], cwd=theirs, text=True)
+
+    def commit(text: str) -> str:
+        (theirs / "test_some.py").write_text(text)
+        git("add", ".")
+        git("commit", "--quiet", f"--message={text}")
+        return git("rev-parse", "HEAD").strip()
+
+    git("init", "--quiet")
+    first = suite().model_copy(update={"repository": str(theirs), "commit": commit("first")})
+    second = first.model_copy(update={"commit": commit("second")})
+    monkeypatch.setenv("HYPERMLA_ROOT", str(tmp_path / "ours"))
+    for pinned, text in ((second, "second"), (first, "first")):
+        assert (suites.sources(pinned, None) / "test_some.py").read_text() == text
+    shutil.rmtree(theirs)
+    assert suites.sources(first, None).is_dir()
+    with pytest.raises(ToolchainError, match="git fetch failed"):
+        suites.sources(second, None)
 
 
 def test_a_suite_runs(tmp_path: Path) -> None:
