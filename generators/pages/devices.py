@@ -226,7 +226,7 @@ def contributed(site: Site, key: str) -> list[str]:
         f"{code(one.run)} by {cell(one.by or 'somebody')} on {one.time:%Y-%m-%d}"
         for one in found if one.device == key
     ]  # fmt: skip
-    return [f"Contributed runs among them: {', '.join(runs)}."] if runs else []
+    return [f"Contributed runs among the records: {', '.join(runs)}."] if runs else []
 
 
 def _wanted(site: Site, device: Device, link: Link) -> str:

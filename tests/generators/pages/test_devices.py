@@ -67,4 +67,4 @@ def test_a_contributed_run_is_marked(tree, monkeypatch):
     site = dataclasses.replace(small_site(tree), runs=(run,))
     link = lambda name: "x"  # noqa: E731
     said = devices._records(site, load("nvidia-b200"), link)
-    assert "Contributed runs among them: `ab12` by A &#124; Person on 2026-11-23." in said
+    assert "Contributed runs among the records: `ab12` by A &#124; Person on 2026-11-23." in said
