@@ -14,6 +14,7 @@ from generators.pages.kernels import run_version
 from generators.write import figures
 from generators.write.page import Page
 from generators.write.text import cell, fold, meta, rendered, sections, table
+from mla_var3 import inputs
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge import history, metrics, symptoms
 from mla_var3.knowledge.evidence import Link
@@ -153,6 +154,7 @@ def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
             meta(title=symptom.title, description=symptom.meaning, found_by=list(symptom.words)),
             f"# {cell(symptom.title)}",
             cell(symptom.meaning),
+            _more(site, symptom, link),
             f"What to try on {_on_each_arch(symptom, link)}.",
             "## Confirm it",
             _confirm(site, symptom, link),
@@ -162,6 +164,16 @@ def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
         ),
         nav=("Diagnosis", symptom.title),
     )
+
+
+def _more(site: Site, symptom: Symptom, link: Link) -> str:
+    """The page that tells the causes of a symptom apart, where there is one."""
+    if not symptom.more:
+        return ""
+    page = f"docs/messages/{symptom.more}.md"
+    title = re.search(r"^# (.+)$", inputs.read_text(site.root / page), re.MULTILINE)
+    assert title is not None  # Each page of messages has one.
+    return f"Which of its causes it is, and `nox -s run` for a script: [{title[1]}]({link(page)})."
 
 
 # -- is it so --------------------------------------------------------------------------------------

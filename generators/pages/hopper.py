@@ -45,6 +45,7 @@ class Lesson(BaseModel):
         remedy: What that means.
         terms: Terms of the glossary.
         names: Names of the CuTe DSL's reference.
+        found_by: What else readers call it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,6 +64,7 @@ class Lesson(BaseModel):
     remedy: Words
     terms: tuple[Words, ...]
     names: tuple[Words, ...]
+    found_by: tuple[Words, ...] = ()
 
 
 class Course(BaseModel):
@@ -176,7 +178,7 @@ def _parts(
 
     if lesson.figure not in hopper.FIGURES:
         raise KnowledgeError(f"{SOURCE}: no picture is called {lesson.figure!r}")
-    yield meta(description=lesson.question)
+    yield meta(description=lesson.question, found_by=list(lesson.found_by))
     yield f"# {cell(lesson.title)}"
     yield f"Page {number} of {count}. {cell(lesson.question)}"
     yield prose(lesson.text)

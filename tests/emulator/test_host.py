@@ -115,11 +115,11 @@ def test_its_mistake_is_reported_with_the_line(tmp_path: Path) -> None:
 @dsl
 def test_the_mask_of_the_page_mends_it(tmp_path: Path) -> None:
     page = (repo_root() / "docs/messages/illegal-memory-access.md").read_text()
-    before, mask, after = page.partition("```python\n")[2].splitlines()[:3]
-    line = before.partition("  #")[0].strip()
-    assert line == after.strip()
+    before, mask, after = page.partition("```diff\n")[2].splitlines()[:3]
+    assert (before[0], mask[0], after[0]) == ("-", "+", "+")
+    line, mask = before[1:], mask[1:]
+    assert line == after[1:].strip()
     assert f"    {line}\n" in SCRIPT
-    mask = mask.partition("  #")[0].strip()
     script = tmp_path / "masked.py"
     script.write_text(SCRIPT.replace(f"    {line}\n", f"    {mask}\n        {line}\n"))
     assert emulated(script, "96").returncode == 0

@@ -30,6 +30,7 @@ class Symptom:
         metrics: What shows it, by the names of the metrics catalogue; the first tells most.
         mode: The mode whose run states them.
         words: Other words by which readers look for it.
+        more: The page of ``docs/messages`` that tells its causes apart.
     """
 
     key: str
@@ -38,6 +39,7 @@ class Symptom:
     metrics: tuple[str, ...]
     mode: Literal["static", "event", "ncu", "disabled"]
     words: tuple[str, ...] = ()
+    more: str = ""
 
     def remedies(self, catalogue: Catalogue) -> list[Document]:
         """The patterns that a metric of the symptom leads to."""
@@ -58,6 +60,7 @@ SYMPTOMS = (
         ("spill_instructions", "stack_bytes", "local_memory_bytes"),
         "static",
         ("register spill", "local memory traffic", "stack frame", "too many registers"),
+        "register-spill",
     ),
     Symptom(
         "slow-tensor-path",
@@ -163,10 +166,11 @@ SYMPTOMS = (
     Symptom(
         "wrong-result",
         "The result is wrong, or only sometimes right",
-        "What a kernel reads beyond the end of a tile is not defined, or a wait is missing.",
+        "What a kernel reads beyond a tile's end is not defined, or a wait is missing: a race.",
         ("max_relative_error",),
         "disabled",
         ("NaN", "wrong numbers", "race", "wrong output"),
+        "wrong-numbers",
     ),
     Symptom(
         "times-vary",
@@ -176,6 +180,7 @@ SYMPTOMS = (
         ("time_spread", "l2_flushed"),
         "event",
         ("noisy timing", "benchmark jitter", "clock drops"),
+        "times-vary",
     ),
 )
 
