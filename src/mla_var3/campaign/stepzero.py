@@ -170,8 +170,9 @@ class StepZero:
         ]
         return [
             *lines, "", "## Targets", "",
-            f"The tightest ceiling is {tightest}, {microseconds(us)} us. The target is {TARGET:.0%} "
-            f"of its rate ({', '.join(filter(None, rates))}): {microseconds(self.target_us)} us.",
+            f"The tightest ceiling is {tightest}, {microseconds(us)} us. "
+            f"The target is {TARGET:.0%} of its rate ({', '.join(filter(None, rates))}): "
+            f"{microseconds(self.target_us)} us.",
         ]  # fmt: skip
 
     def text(self) -> str:
