@@ -31,13 +31,14 @@ def test_each_figure_leads_to_its_table():
     assert faults(found.text(), "x") == []
 
 
-def test_power_is_a_ceiling_and_the_target_is_of_the_least():
+def test_power_is_a_ceiling_and_the_target_is_of_the_tightest():
     found = step_zero(WORK, find(H200))
     times = dict(found.ceilings())
     assert set(times) == {"tensor", "DRAM", "power"}
     assert found.ceilings()[0] == ("power", max(times.values()))
     assert found.target_us == pytest.approx(max(times.values()) / 0.9)
-    assert "The least ceiling is power" in found.text()
+    assert "The tightest ceiling is power, " in found.text()
+    assert "The target is 90% of its rate" in found.text()
     assert "us at the least, back to back" in found.text()
     assert found.data()["least_ceiling"] == "power"
 

@@ -24,7 +24,7 @@ from mla_var3.tables import axes, microseconds
 from mla_var3.workloads import Cost
 
 FOLDER = "knowledge/devices"
-#: Share of the least ceiling that a campaign aims at.
+#: Share of the rate that the tightest ceiling allows, which a campaign aims at.
 TARGET = 0.9
 #: What every campaign states of its device, beside the throughput of its element type.
 STATED = (
@@ -46,8 +46,8 @@ _TYPED = re.compile(
     r"|picojoules?)(?!\w)"
     r"|(?<![\w.])\d[\d,.]*\s?(?:k?W|[np]J)(?!\w)"
 )
-#: How the line begins that Step 0 works out itself, which states no hardware.
-_WORKED_OUT = re.compile(r"^The least ceiling is .* us\.$")
+#: The line that Step 0 works out itself, which states no hardware; READMEs of old say "least".
+_WORKED_OUT = re.compile(r"^The (?:tightest|least) ceiling is .* us\.$")
 #: How it states the work.
 _WORK = re.compile(r"^Work(?: at .*)? \((\w+)\): ([\d,]+) FLOP, ([\d,]+) bytes, by .*\.$")
 #: What a ceiling holds for, where that is not every run.
@@ -143,7 +143,7 @@ class StepZero:
     def lines(self) -> list[str]:
         """All of it as lines of text."""
         work, found = self.work.cost, self.predicted
-        least, us = self.ceilings()[0]
+        tightest, us = self.ceilings()[0]
         at = axes(self.work.problem)
         lines = [
             f"# Step 0: {self.work.name} on {self.device.name}",
@@ -170,8 +170,9 @@ class StepZero:
         ]
         return [
             *lines, "", "## Targets", "",
-            f"The least ceiling is {least}; {TARGET:.0%} of it is {microseconds(self.target_us)} "
-            f"us ({', '.join(filter(None, rates))}), from {microseconds(us)} us.",
+            f"The tightest ceiling is {tightest}, {microseconds(us)} us. "
+            f"The target is {TARGET:.0%} of its rate ({', '.join(filter(None, rates))}): "
+            f"{microseconds(self.target_us)} us.",
         ]  # fmt: skip
 
     def text(self) -> str:
