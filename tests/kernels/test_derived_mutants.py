@@ -23,6 +23,19 @@ SAMPLES: dict[str, int] = {
     "hopper_gemm v1": 4,
     "hopper_gemm v3": 4,
     "hopper_gemm v4": 4,
+    "blackwell_mla v1": 2,
+    "flash_attention@cute-dsl v1": 2,
+    "flash_mla@cute-dsl v8": 2,
+    "flash_mla@cute-dsl v14": 2,
+    "flash_mla@cute-dsl v20": 2,
+    "mla_shared_prefix@cute-dsl v0": 2,
+    "mla_shared_prefix@cute-dsl v4": 2,
+    "sparse_mla v0": 2,
+    "sparse_mla v1": 2,
+    "sparse_mla v4": 2,
+    "thin_mla v0": 2,
+    "thin_mla v1": 2,
+    "thin_mla v3": 2,
 }
 DERIVED = [v for v in registry.versions() if next(mutating.derived(v), None) is not None]
 COMPILED = [v for v in DERIVED if languages.find(v.language).cpu_builds is not None]
