@@ -16,13 +16,15 @@ import cutlass.pipeline
 from cutlass import BFloat16, Float32, Int32, cute
 from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_tensor
+from cutlass.cutlass_dsl import CuTeDSL
 from cutlass.memory import SmemAllocator, get_smem_capacity_in_bytes
 
 
 @pytest.fixture(autouse=True)
 def hopper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    monkeypatch.chdir(tmp_path)  # Where another test told the DSL to keep PTX, it writes here.
+    # Where another test told the DSL to keep PTX, it writes here.
+    monkeypatch.setattr(CuTeDSL._get_dsl().envar, "dump_dir", str(tmp_path))
 
 
 STOPS = True
