@@ -47,6 +47,13 @@ def workers_of(cuts, lengths):
     return rows, cute.make_tensor(below, cute.make_layout(lengths.shape[0]))
 
 
+def named(work, rows, follows):
+    """The work of a worker by the sequences that its row names."""
+    cut = rows[work.worker, None]
+    by_name = work._replace(first=cut[int(Named.FIRST)], last=cut[int(Named.LAST)])
+    return OrderedWork(*by_name, next=follows)
+
+
 @cute.jit
 def following(work, sequence):
     """The sequence that a worker takes after one, or -1."""
@@ -72,9 +79,7 @@ class OrderedSchedule(UnitsSchedule):
         table, lengths, cuts = where
         rows, follows = workers_of(cuts, lengths)
         work = UnitsSchedule.work(self, (table, lengths, rows), lse, masked)
-        cut = rows[work.worker, None]
-        named = work._replace(first=cut[int(Named.FIRST)], last=cut[int(Named.LAST)])
-        return OrderedWork(*named, next=follows)
+        return named(work, rows, follows)
 
 
 class OrderedKernel(UnitsKernel):

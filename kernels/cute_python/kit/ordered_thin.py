@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import Int32, range_constexpr
 
 from mla_var3.kernel.cute_python.kit.even import Cut
-from mla_var3.kernel.cute_python.kit.ordered import Named, following, order_rows, workers_of
+from mla_var3.kernel.cute_python.kit.ordered import Named, following, named, order_rows, workers_of
 from mla_var3.kernel.cute_python.kit.slabs import ROPE_SLAB, SLAB, SLABS, shared_slabs
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
-from mla_var3.kernel.cute_python.kit.thin_schedule import ThinSchedule, ThinWork
+from mla_var3.kernel.cute_python.kit.thin_schedule import ThinSchedule
 from mla_var3.kernel.cute_python.kit.thin_slabs import GROUPS, thin_parts, thin_slabs
-
-OrderedThinWork = NamedTuple(
-    "OrderedThinWork", [*ThinWork.__annotations__.items(), ("next", cute.Tensor)]
-)
 
 
 @dataclass(frozen=True)
@@ -35,9 +30,7 @@ class OrderedThinSchedule(ThinSchedule):
         table, lengths, cuts = where
         rows, follows = workers_of(cuts, lengths)
         work = ThinSchedule.work(self, (table, lengths, rows), lse, masked)
-        cut = rows[work.worker, None]
-        named = work._replace(first=cut[int(Named.FIRST)], last=cut[int(Named.LAST)])
-        return OrderedThinWork(*named, next=follows)
+        return named(work, rows, follows)
 
     @cute.jit
     def members(self, work, cuts):
@@ -68,15 +61,7 @@ class OrderedThinKernel(ThinPagedKernel):
         entries, done = loads.entries(), Int32(0)
         sequence = Int32(work.first)
         while sequence >= 0:
-            length = work.lengths[sequence]
-            start, stop, _ = self.schedule.part(work, sequence, length)
-            count = (stop - start + 1 - group) // 2
-            self.look_up(loads, entries, sequence, length, start + group)
-            for i in cutlass.range(count, unroll=1):
-                tile = start + 2 * i + group
-                phase = ((done + i) & 1) ^ 1
-                self.load_tile(storage, loads, entries, sequence, tile, length, phase, group)
-            done = done + count
+            done = done + self.load_part(storage, loads, entries, work, sequence, done, group)
             sequence = following(work, sequence)
 
     @cute.jit
@@ -108,19 +93,6 @@ class OrderedThinKernel(ThinPagedKernel):
         taken, done = Int32(0), Int32(0)  # sequences and tiles before this one
         sequence = Int32(work.first)
         while sequence >= 0:
-            length = work.lengths[sequence]
-            start, stop, whole = self.schedule.part(work, sequence, length)
-            self.begin(wg, work, length)
-            count = (stop - start + 1 - wg.group) // 2
-            for i in cutlass.range(count, unroll=1):
-                cute.arch.mbarrier_wait(storage.q_full.data_ptr(), taken & 1)
-                self.scores(wg, (done + i) & 1)
-                if i + 1 == count:
-                    self.release_queries(storage)
-                self.softmax(wg, start + 2 * i + wg.group, 0)
-                self.accumulate(wg)
-            if count == 0:
-                self.release_queries(storage)
-            self.finish(wg, storage, work, outputs, slots, sequence, (start, stop, whole))
+            count = self.take_part(wg, storage, work, outputs, slots, sequence, taken, done)
             taken, done = taken + 1, done + count
             sequence = following(work, sequence)

@@ -184,15 +184,20 @@ class ThinPagedKernel(ThinMerge):
         loads = self.loads(kv_tensors, shared, work.table, self.box, 1, 0, self.policy)
         entries, done = loads.entries(), Int32(0)
         for sequence in cutlass.range(work.first, work.last + 1, unroll=1):
-            length = work.lengths[sequence]
-            start, stop, _ = self.schedule.part(work, sequence, length)
-            count = (stop - start + 1 - group) // 2
-            self.look_up(loads, entries, sequence, length, start + group)
-            for i in cutlass.range(count, unroll=1):
-                tile = start + 2 * i + group
-                phase = ((done + i) & 1) ^ 1
-                self.load_tile(storage, loads, entries, sequence, tile, length, phase, group)
-            done = done + count
+            done = done + self.load_part(storage, loads, entries, work, sequence, done, group)
+
+    @cute.jit
+    def load_part(self, storage, loads, entries, work, sequence, done, group):
+        """Load the tiles of a sequence that are this warpgroup's; how many."""
+        length = work.lengths[sequence]
+        start, stop, _ = self.schedule.part(work, sequence, length)
+        count = (stop - start + 1 - group) // 2
+        self.look_up(loads, entries, sequence, length, start + group)
+        for i in cutlass.range(count, unroll=1):
+            tile = start + 2 * i + group
+            phase = ((done + i) & 1) ^ 1
+            self.load_tile(storage, loads, entries, sequence, tile, length, phase, group)
+        return count
 
     @cute.jit
     def look_up(self, loads, entries, sequence, length, tile):
@@ -241,21 +246,27 @@ class ThinPagedKernel(ThinMerge):
         wg = self.views(storage, scale_log2)
         taken, done = Int32(0), Int32(0)  # sequences and tiles before this one
         for sequence in cutlass.range(work.first, work.last + 1, unroll=1):
-            length = work.lengths[sequence]
-            start, stop, whole = self.schedule.part(work, sequence, length)
-            self.begin(wg, work, length)
-            count = (stop - start + 1 - wg.group) // 2
-            for i in cutlass.range(count, unroll=1):
-                cute.arch.mbarrier_wait(storage.q_full.data_ptr(), taken & 1)
-                self.scores(wg, (done + i) & 1)
-                if i + 1 == count:
-                    self.release_queries(storage)
-                self.softmax(wg, start + 2 * i + wg.group, 0)
-                self.accumulate(wg)
-            if count == 0:
-                self.release_queries(storage)
-            self.finish(wg, storage, work, outputs, slots, sequence, (start, stop, whole))
+            count = self.take_part(wg, storage, work, outputs, slots, sequence, taken, done)
             taken, done = taken + 1, done + count
+
+    @cute.jit
+    def take_part(self, wg, storage, work, outputs, slots, sequence, taken, done):
+        """This warpgroup's tiles of a sequence, then its half of the output; how many tiles."""
+        length = work.lengths[sequence]
+        start, stop, whole = self.schedule.part(work, sequence, length)
+        self.begin(wg, work, length)
+        count = (stop - start + 1 - wg.group) // 2
+        for i in cutlass.range(count, unroll=1):
+            cute.arch.mbarrier_wait(storage.q_full.data_ptr(), taken & 1)
+            self.scores(wg, (done + i) & 1)
+            if i + 1 == count:
+                self.release_queries(storage)
+            self.softmax(wg, start + 2 * i + wg.group, 0)
+            self.accumulate(wg)
+        if count == 0:
+            self.release_queries(storage)
+        self.finish(wg, storage, work, outputs, slots, sequence, (start, stop, whole))
+        return count
 
     @cute.jit
     def views(self, storage, scale_log2):
