@@ -11,6 +11,7 @@ from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages.catalogue import label
 from generators.pages.kernels import run_version
+from generators.pages.machine import heading
 from generators.write import figures
 from generators.write.page import Page
 from generators.write.text import cell, fold, meta, rendered, sections, table
@@ -171,9 +172,8 @@ def _more(site: Site, symptom: Symptom, link: Link) -> str:
     if not symptom.more:
         return ""
     page = f"docs/messages/{symptom.more}.md"
-    title = re.search(r"^# (.+)$", inputs.read_text(site.root / page), re.MULTILINE)
-    assert title is not None  # Each page of messages has one.
-    return f"Which of its causes it is, and `nox -s run` for a script: [{title[1]}]({link(page)})."
+    title = heading(inputs.read_text(site.root / page))
+    return f"Which of its causes it is, and `nox -s run` for a script: [{title}]({link(page)})."
 
 
 # -- is it so --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from mla_var3.app.options import to_argv
 from mla_var3.errors import HyperMlaError
 from mla_var3.evidence import Mode, Passed, Record
 from mla_var3.knowledge.evidence import Link
+from mla_var3.runtime.registry import Version
 from mla_var3.workloads import workloads
 
 #: What a mode did, by its key.
@@ -109,16 +110,21 @@ def energy(outcome: Passed | None) -> str:
 def again(site: Site, run: Run, link: Link) -> str:
     """The command that makes such a record anew, and what a time of its own is worth."""
     version = site.version_of(run)
-    if version is None:
+    flags = _flags(version, run)
+    if version is None or flags is None:
         return ""
-    try:
-        plan = version.plan_of(run.record.problem)
-    except HyperMlaError:
-        return ""  # The plan has other fields today.
-    said = [flag for flag in to_argv(plan) if not flag.endswith("=None")]  # Nothing is the default.
-    flags = " ".join([*said, f"--prof_type={run.record.mode}"])
+    said = [flag for flag in flags if not flag.endswith("=None")]  # Nothing is the default.
+    asked = " ".join([*said, f"--prof_type={run.record.mode}"])
     alone = f", a time and no comparison ({rules(link)})" if run.is_timed else ""
-    return f"`nox -s profile -- {version.key} {flags}`{alone}"
+    return f"`nox -s profile -- {version.key} {asked}`{alone}"
+
+
+def _flags(version: Version | None, run: Run) -> list[str] | None:
+    """Flags that ask a version for a record's problem; None where its plan has other fields."""
+    try:
+        return to_argv(version.plan_of(run.record.problem)) if version is not None else None
+    except HyperMlaError:
+        return None
 
 
 def beside(site: Site, run: Run) -> str:
@@ -133,10 +139,9 @@ def beside(site: Site, run: Run) -> str:
     asked = {field.name for field in workload.problem.option_fields()}
     if any(problem.get(name) for name in workload.compared if name not in asked):
         return ""
-    try:
-        flags = to_argv(version.plan_of(problem))
-    except HyperMlaError:
-        return ""  # The plan has other fields today.
+    flags = _flags(version, run)
+    if flags is None:
+        return ""
     named = {flag: flag.lstrip("-").removeprefix("no_").partition("=")[0] for flag in flags}
     shared = " ".join(flag for flag, name in named.items() if name in asked)
     return f"`nox -s bench -- {shared} --designs={version.design_key}`"

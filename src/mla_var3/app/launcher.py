@@ -146,13 +146,14 @@ class Advice:
         """What the records say of the version."""
         from mla_var3.knowledge import deciding, standing
 
-        verdicts = [each for each in self._verdicts(made) if each[0] != deciding.MEASURE]
-        return [*standing.facts(self._standing(made)), *verdicts]
+        found = self._standing(made)
+        verdicts = self._verdicts(made, found.measured)
+        known = [each for each in verdicts if each[0] != deciding.MEASURE]
+        return [*standing.facts(found), *known]
 
-    def _verdicts(self, made: Sequence[Record]) -> list[tuple[str, str]]:
+    def _verdicts(self, made: Sequence[Record], measured: Record | None) -> list[tuple[str, str]]:
         from mla_var3.knowledge import deciding
 
-        measured = self._standing(made).measured
         return deciding.verdicts(made if measured is None else [measured], self._catalogue)
 
     def steps(self, made: Sequence[Record]) -> list[str]:
@@ -166,7 +167,8 @@ class Advice:
         found = [measured] if measured is not None else []
         found += [record for record in made if not measured or record.target != measured.target]
         steps = matching.steps(found, self._catalogue, ADVICE)
-        asked = [said for name, said in self._verdicts(made) if name == deciding.MEASURE]
+        verdicts = self._verdicts(made, measured)
+        asked = [said for name, said in verdicts if name == deciding.MEASURE]
         self.brief = [*(step.brief for step in steps), *asked][:ADVICE]
         return [*map(str, steps), *asked][:ADVICE]
 

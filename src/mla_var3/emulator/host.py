@@ -22,7 +22,7 @@ from unittest import mock
 
 from mla_var3.cache import Cache
 from mla_var3.emulator import exported, ffi, kept
-from mla_var3.emulator.children import Children
+from mla_var3.emulator.children import Children, Told
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.diagnostics import Diagnostic
 from mla_var3.emulator.dlpack import on_gpu
@@ -133,9 +133,13 @@ class Emulation:
     @property
     def diagnostics(self) -> list[Diagnostic]:
         """Findings of all launches, those of the program's other processes among them."""
-        told = self.children.heard() if self.children else []
-        elsewhere = [d for one in told for d in one.diagnostics]
-        return [d for launch in self.launches for d in launch.diagnostics] + elsewhere
+        here = [d for launch in self.launches for d in launch.diagnostics]
+        return here + [d for told in self.elsewhere for d in told.diagnostics]
+
+    @property
+    def elsewhere(self) -> list[Told]:
+        """What launches of the program's other processes came to."""
+        return self.children.heard() if self.children else []
 
     def refusal(self) -> BaseException | None:
         """Why a launch was not run, here or in another process; told once."""

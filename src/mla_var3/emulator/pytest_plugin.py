@@ -51,8 +51,7 @@ class Emulator:
     def findings(self, run: Emulation) -> tuple[int, Sequence[Finding]]:
         """What the launches came to."""
         found = [Finding(str(d), f"{d.kind} at {_brief(d.at)}") for d in run.diagnostics]
-        elsewhere = run.children.heard() if run.children else []
-        return len(run.launches) + sum(not one.refused for one in elsewhere), found
+        return len(run.launches) + sum(not one.refused for one in run.elsewhere), found
 
     def refusal(self, run: Emulation) -> str:
         """Why a launch was not run; a program learns only that it failed."""
