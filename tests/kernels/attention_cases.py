@@ -76,6 +76,22 @@ def make(design: str, version: str, **fields: Any) -> KernelPlan:
     return registry.find(design, version).plan_class()(**fields)
 
 
+def assert_merged(plan: Any, options: Any) -> None:
+    """Right values and no diagnostic in the emulator, and no signal left where parts merge."""
+    from mla_var3.languages.cute import emulation
+
+    inputs = plan.prepare_inputs()
+    ((_, kernel),) = plan.plan(*inputs).stages()
+    o, lse = outputs = tuple(kernel.output_tensors.values())
+    o.fill_(math.nan)
+    _, run = emulation.emulate("attention", *kernel.host(), outputs, options)
+    assert not run.diagnostics
+    assert not kernel.input_tensors["signals"].any()
+    expected = plan.reference_fn(*inputs)
+    assert (o - expected["o"]).norm() < 4e-3 * expected["o"].norm()
+    assert torch.allclose(lse, expected["lse"], atol=1e-3)
+
+
 def assert_correct(plan: KernelPlan) -> None:
     """Right values, and not one diagnostic."""
     result = check_plan(plan)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,6 +20,8 @@ from mla_var3.kernel.cute_python.kit.paged_plan import arguments
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v21.flash_mla_v21 import COSTS, Plan
 from mla_var3.languages.cute import emulation
 from mla_var3.workloads.mla import drawn_lengths
+
+from .attention_cases import assert_merged
 
 TILES = st.lists(st.integers(1, 70), min_size=1, max_size=24)
 FREE = Costs(begin=0, split=0, least=1, join=0, each=0)
@@ -174,16 +174,4 @@ def test_results_are_right_where_workers_share(fields, seed, model):
         def cuts(self, share):
             return rows
 
-    plan = Few(**fields)
-    inputs = plan.prepare_inputs()
-    ((_, kernel),) = plan.plan(*inputs).stages()
-    o, lse = outputs = tuple(kernel.output_tensors.values())
-    o.fill_(math.nan)
-    _, run = emulation.emulate(
-        "attention", *kernel.host(), outputs, Options(seed=seed, model=model)
-    )
-    assert not run.diagnostics
-    assert not kernel.input_tensors["signals"].any()
-    expected = plan.reference_fn(*inputs)
-    assert (o - expected["o"]).norm() < 4e-3 * expected["o"].norm()
-    assert torch.allclose(lse, expected["lse"], atol=1e-3)
+    assert_merged(Few(**fields), Options(seed=seed, model=model))

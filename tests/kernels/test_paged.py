@@ -23,8 +23,9 @@ from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 impor
     LEAST,
     Plan,
 )
-from mla_var3.languages.cute import emulation
 from mla_var3.serving import flashmla, kinds, launching, operators
+
+from .attention_cases import assert_merged
 
 LENGTHS = st.lists(st.integers(0, 4000), min_size=1, max_size=12)
 
@@ -185,18 +186,7 @@ def test_merges_under_other_schedules(fields, seed, model):
     """Three workers and more have parts of each sequence, and leave no signal."""
     plan = Plan(**fields)
     assert min(row[Cut.LAST] - i for i, row in enumerate(plan.cuts(1)) if row[Cut.LAST] > i) > 1
-    inputs = plan.prepare_inputs()
-    ((_, kernel),) = plan.plan(*inputs).stages()
-    o, lse = outputs = tuple(kernel.output_tensors.values())
-    o.fill_(math.nan)
-    _, run = emulation.emulate(
-        "attention", *kernel.host(), outputs, Options(seed=seed, model=model)
-    )
-    assert not run.diagnostics
-    assert not kernel.input_tensors["signals"].any()
-    expected = plan.reference_fn(*inputs)
-    assert (o - expected["o"]).norm() < 4e-3 * expected["o"].norm()
-    assert torch.allclose(lse, expected["lse"], atol=1e-3)
+    assert_merged(plan, Options(seed=seed, model=model))
 
 
 def test_lengths_beyond_the_table_read_nothing_beyond_it():
