@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from generators.mla.design_choice import CONTEXT, NAMES, held_by, kernels_by_design
+from generators.mla.peers import beside
 from generators.model import compare, problems
 from generators.model.compare import Best, alike, best
 from generators.model.run import Run
@@ -138,10 +139,17 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
         cache = held_by(run, kernels)
         sizes |= _conditions(record.problem)
         groups.setdefault((record.target, cache, tuple(sizes.items())), []).append(run)
+    pairs = beside(site)
     for (target, cache, axes), runs in groups.items():
+        known = [run for run in site.earlier if run.record.kernel.design in kernels]
+        mine = [run for run in known if held_by(run, kernels) == cache]
         first = best(runs, site.earlier)
-        known = (run for run in site.earlier if run.record.kernel.design in kernels)
-        ranked = _ranked(first.run, runs, (run for run in known if held_by(run, kernels) == cache))
+        pair = pairs.get(problems.together(first.run)[1:])
+        if pair and held_by(pair[0], kernels) == cache and pair[0].stale <= first.run.stale:
+            # Beside the library that all compare with, as its page does: one answer to both.
+            together = _together(pair[0], [*runs, *mine])
+            first = best(compare.fastest([*together, *(run for run in runs if run.stale)]))
+        ranked = _ranked(first.run, runs, mine)
         yield {
             "device": target,
             "cache": cache,
@@ -189,15 +197,21 @@ def _outdated(site: Site, first: Best) -> dict[str, Any] | None:
     return None if stale is None else _found(site, stale, stale)
 
 
+def _together(run: Run, runs: Iterable[Run]) -> list[Run]:
+    """Those of runs whose times compare with one's, fastest first, each version once."""
+    wanted = problems.together(run)
+    kept: dict[tuple[str, ...], Run] = {}
+    for other in compare.fastest(one for one in runs if problems.together(one) == wanted):
+        kept.setdefault(_key(other), other)
+    return list(kept.values())
+
+
 def _ranked(first: Run, runs: list[Run], earlier: Iterable[Run]) -> list[Run]:
     """The fastest of the run that the one to use is of, and that one, fastest first."""
-    together = problems.together(first)
-    same = [run for run in [*runs, *earlier] if problems.together(run) == together]
-    kept: dict[tuple[str, ...], Run] = {}
-    for run in compare.fastest(same if first.record.run else runs):
-        kept.setdefault(_key(run), run)  # Times of different runs are not compared.
-    used = kept.pop(_key(first))
-    return compare.fastest([used, *list(kept.values())[: LISTED - 1]])
+    # Times of different runs are not compared.
+    same = _together(first, [*runs, *earlier]) if first.record.run else compare.fastest(runs)
+    others = [run for run in same if _key(run) != _key(first)]
+    return compare.fastest([first, *others[: LISTED - 1]])
 
 
 def _key(run: Run) -> tuple[str, ...]:

@@ -50,8 +50,9 @@ def page(site: Site, source: str) -> Page:
         verdict(site) or "No run timed both a kernel here and a library's.",
         "One run timed both sides of a row in turns; times are its medians, and each leads to its "
         "record. Ours is the fastest kernel of that run that does the same work. Where several "
-        "runs timed both at a problem, the row is of the newest in which ours was as fast as ever. "
-        f"As fast means that two medians differ by less than {NOISE:.1%}.",
+        "runs timed both at a problem, the row is of the newest in which ours did as well against "
+        f"{name} as in any; the advisor answers from the same run. As fast means that two medians "
+        f"differ by less than {NOISE:.1%}.",
         SIZES,
         *parts,
         f"## With a prefix that all sequences share\n\nOur kernel reads keys and values of the "
@@ -68,12 +69,47 @@ SIZES = (
     "With page=64 both read pages of 64 tokens. Sequences are equally long, or *ragged* (half to "
     "one and a half times the mean), or *one* is ten times as long as the others."
 )
+#: What a server with pages does where no kernel of ours was timed with them.
+UNTIMED = "use {}, none of ours was timed"
 
 
 def _beside(site: Site, peer: str, name: str, link: Link) -> str:
     """The section of one library; empty where no run timed it."""
-    found = _table(site, _pairs(site, peer, _alike(site)), name, link)
-    return f"## {name}\n\n{found}" if found else ""
+    pairs = _pairs(site, peer, _alike(site))
+    paged = {_unpaged(mine): (mine, theirs) for mine, theirs in pairs if _page(mine)}
+    if not paged:
+        found = _table(site, pairs, name, link)
+        return f"## {name}\n\n{found}" if found else ""
+    apart = [pair for pair in pairs if not _page(pair[0])]
+    both = _table(site, [pair for pair in pairs if _page(pair[0])], name, link)
+    untimed = sum(_unpaged(mine) not in paged for mine, _ in apart)
+    return sections(
+        f"## {name}\n\nBoth over the same pages.\n\n{both}",
+        f"## {name}, ours over a contiguous cache\n\n{name} reads pages here, and ours one "
+        f"contiguous cache. At {untimed} of these {len(apart)} problems no kernel of ours was "
+        f"timed with pages: with pages use {name} there.\n\n"
+        + _table(site, apart, name, link, lambda mine: _with_pages(paged.get(_unpaged(mine)), name))
+        if apart
+        else "",
+    )
+
+
+def _with_pages(pair: Pair | None, name: str) -> str:
+    """What a server with pages takes at a problem."""
+    if pair is None:
+        return UNTIMED.format(name)
+    mine, theirs = pair
+    return said(theirs.total.median_us, mine.total.median_us)
+
+
+def _page(run: Run) -> object:
+    return run.record.problem.get("page")
+
+
+def _unpaged(run: Run) -> tuple[object, ...]:
+    """The problem of a run but for its pages."""
+    axes = problems.problem_of(run.record).axes
+    return tuple((name, value) for name, value in axes if name != "page")
 
 
 def lead(site: Site, address: str) -> str:
@@ -125,6 +161,15 @@ def _alike(site: Site) -> Callable[[Run], bool]:
     return lambda run: not lighter(run.record.problem) and _does(site, run, covers)
 
 
+def beside(site: Site) -> dict[tuple[object, ...], Pair]:
+    """Our fastest and the first library's, by what runs of one problem share but the run.
+
+    The page of libraries and the advisor answer from these.
+    """
+    pairs = _pairs(site, next(iter(PEERS)), _alike(site))
+    return {together(pair[0])[1:]: pair for pair in pairs}
+
+
 def _pairs(site: Site, peer: str, suits: Callable[[Run], bool]) -> list[Pair]:
     """Our fastest and the library's in one run, per problem; see ``_chosen``."""
     groups: dict[tuple[object, ...], list[Run]] = {}
@@ -148,15 +193,38 @@ def _standing(run: Run) -> tuple[bool, float]:
 
 
 def _chosen(pairs: Sequence[Pair]) -> Pair:
-    """Of several runs the newest in which ours is as fast as in any, by today's code if it can."""
+    """Of several runs the newest in which ours does as well as in any, by today's code if it can.
+
+    Runs differ by clock and temperature, which a ratio of two times of one run does not show.
+    """
     fresh = [pair for pair in pairs if not (pair[0].stale or pair[1].stale)] or pairs
-    least = min(mine.total.median_us for mine, _ in fresh)
-    near = [pair for pair in fresh if word(least, pair[0].total.median_us) == "as fast"]
+    least = min(map(_share, fresh))
+    near = [pair for pair in fresh if word(least, _share(pair)) == "as fast"]
     return max(near, key=lambda pair: pair[0].record.time)
 
 
-def _table(site: Site, pairs: Sequence[Pair], name: str, link: Link) -> str:
-    """A row per problem; the device is told once where it is the same."""
+def _share(pair: Pair) -> float:
+    """Our time over the library's."""
+    mine, theirs = pair
+    return mine.total.median_us / theirs.total.median_us
+
+
+def _table(
+    site: Site,
+    pairs: Sequence[Pair],
+    name: str,
+    link: Link,
+    paged: Callable[[Run], str] | None = None,
+) -> str:
+    """A row per problem; the device is told once where it is the same.
+
+    Args:
+        site: All inputs.
+        pairs: Ours and the library's, per problem.
+        name: What the library is called.
+        link: How the page addresses files.
+        paged: What to say of pages at the problem of one of ours; a column less without it.
+    """
     where = {mine.record.target for mine, _ in pairs}
     said_once = f"All on {cell(targets.target_name(*where))}." if len(where) == 1 else ""
     rows = [
@@ -167,10 +235,11 @@ def _table(site: Site, pairs: Sequence[Pair], name: str, link: Link) -> str:
             run_version(site, mine, link),
             _time(mine, link),
             _time(peer, link),
+            *([paged(mine)] if paged else []),
         ]
         for mine, peer in pairs
     ]
-    head = ["Problem", "Ours is", "Ours", "Its time", name]
+    head = ["Problem", "Ours is", "Ours", "Its time", name, *(["With pages"] if paged else [])]
     return sections(said_once, table(head, rows)) if rows else ""
 
 

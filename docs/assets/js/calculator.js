@@ -191,8 +191,10 @@
     return { all: asked.lengths === "equal" ? all : null, own };
   }
 
+  const libraryAlone = (answer) => answer.found.every((found) => found.language === "library");
+
   function confidence({ far, answer }, asked, other) {
-    if (answer.found.every((found) => found.language === "library")) {
+    if (libraryAlone(answer)) {
       return "low: no kernel of ours was timed there";
     }
     if (far === 0 && !other && !answer.found[0].stale) {
@@ -351,6 +353,14 @@
       (peer.tied ? "as fast" : compared(peer.us, best.us)) + ").";
   }
 
+  // That a library is named since nothing of ours was timed with such a cache.
+  function untimed(measured, { answer, far }) {
+    if (!libraryAlone(answer)) return "";
+    const pages = answer.page ? " with " + measured.pages[answer.page] : "";
+    return ": no kernel of ours was timed" + pages +
+      (far ? " at the nearest problem measured." : " at this problem.");
+  }
+
   // Which of versions that are as fast is what.
   function tieBroken(answer, tied) {
     if (tied.length < 2) return "";
@@ -418,7 +428,7 @@
     const other = unlike(spec, measured, asked);
     off.push(...other);
     const parts = [say((tied.length > 1 ? "Tie: " : "Use ") +
-      tied.map(described).join(" or "), "advice-answer")];
+      tied.map(described).join(" or ") + untimed(measured, near), "advice-answer")];
     if (measured.naming) parts.push(say(measured.naming));
     parts.push(say("Confidence " + confidence(near, asked, other.length > 0) + ". " +
       (off.length ? "Nearest record: " + off.join("; ") + "." : "")));

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from generators.mla import advisor
+from generators.mla import advisor, peers
 from generators.model import compare
 from generators.model.run import Run
 from tests.generators.runs import timed
@@ -53,6 +53,20 @@ def test_the_nearest_record_foretells_the_share_of_the_bound(answers):
     middle, late = len(ours) // 2, round(0.9 * len(ours))
     assert ours[middle] < 1.1
     assert ours[late] < 1.5 < plain[late]
+
+
+def test_the_advisor_and_the_page_of_libraries_have_one_answer(site):
+    """At each problem that both tell of, from the same run: ours, its time and the library's."""
+    told = {
+        (found["run"], found["us"], answer["peer"]["us"])
+        for answer in advisor.answers(site)
+        if answer["peer"]
+        for found in answer["found"]
+    }
+    for mine, theirs in peers.beside(site).values():
+        run = mine.record.run
+        assert (run, mine.total.median_us, theirs.total.median_us) in told, mine.name
+        assert theirs.record.run == run
 
 
 def test_sequences_count_like_length():

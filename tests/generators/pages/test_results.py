@@ -189,7 +189,12 @@ def test_every_common_run_with_a_library_is_compared_lost_ones_too(site):
     pages = [at(design, version, 2, us, **paged)
              for design, version, us in (("flash_mla@cute-dsl", "v13", 90.0),
                                          ("deepseek_flash_mla", "v0", 80.0))]  # fmt: skip
-    said = peers.verdict(on(made, *made.runs, *pages))
+    said = peers.verdict(both := on(made, *made.runs, *pages))
+    content = peers.page(both, "knowledge/workloads/mla.md").content
+    assert [row[1] for row in rows(content, "## FlashMLA")] == ["1.1x slower"]
+    apart = rows(content, "## FlashMLA, ours over")
+    assert [row[-1] for row in apart] == ["use FlashMLA, none of ours was timed"] * 3
+    assert "At 3 of these 3 problems no kernel of ours was timed with pages" in content
     assert "At 1 of the problems both read the same pages, 1 of them with lengths that d" in said
     assert "At the others FlashMLA reads its cache by pages" in said
     more = [at("flash_mla@cute-dsl", "v5", 8, 100.0), at("deepseek_flash_mla", "v0", 8, 150.0)]
@@ -198,9 +203,10 @@ def test_every_common_run_with_a_library_is_compared_lost_ones_too(site):
     )
 
 
-def test_of_several_runs_the_newest_that_is_as_fast_as_ever_speaks(site):
+def test_of_several_runs_the_newest_that_does_as_well_as_any_speaks(site):
     ours, theirs = ("flash_mla@cute-dsl", "v5", 1), ("deepseek_flash_mla", "v0", 1)
-    runs = {"first": (70.0, 77.0), "second": (71.0, 75.0), "third": (90.0, 75.0)}
+    # The second ran slower as a whole, which says nothing of either.
+    runs = {"first": (70.0, 77.0), "second": (73.0, 79.0), "third": (90.0, 75.0)}
     made = [
         of_run(at(*kernel, us), name, day)
         for day, (name, times) in enumerate(runs.items(), 1)
@@ -210,7 +216,7 @@ def test_of_several_runs_the_newest_that_is_as_fast_as_ever_speaks(site):
     site = replace(on(site, *made), runs=tuple(made[-2:]), earlier=tuple(made[:-2]))
     assert "faster at 1, as fast at 0, slower at 0" in peers.verdict(site)
     content = peers.page(site, "knowledge/workloads/mla.md").content
-    assert [row[1] for row in rows(content, "## FlashMLA")] == ["1.06x faster"]
+    assert [row[1] for row in rows(content, "## FlashMLA")] == ["1.08x faster"]
 
 
 def of_run(run: Run, name: str, day: int) -> Run:
