@@ -8,7 +8,7 @@ import pytest
 from factories import costs_as, duration, passed, record, stage, static_facts
 from rich.console import Console
 
-from mla_var3 import evidence
+from mla_var3 import evidence, knowledge
 from mla_var3.app import benching, commands, launcher
 from mla_var3.errors import PlanError, ToolchainError, UnknownNameError, UsageError
 from mla_var3.profiling import modes
@@ -98,6 +98,16 @@ def test_a_bare_bench_takes_all_designs_of_a_workload(layer, ran, capsys):
     assert table.count("absent") == len(every - took)
     problem = benching.workloads.find(layer).problem
     assert all(isinstance(plan, problem) for _, _, plan, _ in ran)
+
+
+def test_back_ends_compare_by_the_newest_version_that_did_not_fail(ran, monkeypatch):
+    entries = [SimpleNamespace(version=v, negative=v == "v3") for v in ("v0", "v2", "v3")]
+    logs = {"flash_mla": SimpleNamespace(entries=entries)}
+    monkeypatch.setattr(knowledge, "load_all", lambda: SimpleNamespace(devlogs=logs))
+    bench("--designs=flash_mla,flash_attention", "--newest", "--arch=sm_90", "--no_check")
+    last = versions_of("flash_attention")[-1]
+    assert [key for _, key, _, _ in ran] == ["flash_mla v2", last]
+    assert [settings["check"] for *_, settings in ran] == [False, False]
 
 
 def test_the_default_workload_has_the_most_designs(ran):

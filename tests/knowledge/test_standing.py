@@ -7,6 +7,8 @@ import re
 import pytest
 
 from mla_var3 import evidence
+from mla_var3.app import winner
+from mla_var3.evidence.compare import versus
 from mla_var3.knowledge import standing
 from mla_var3.runtime import registry
 from tests.evidence.making import duration, stage, timed
@@ -47,17 +49,36 @@ def test_what_was_never_timed_says_so():
 
 def test_versions_compare_within_one_run_only():
     said = facts(timed_at(100.0), timed_at(200.0, version="v1", run="r2"))
-    assert said["Against v1"] == "never in one run."
+    assert said["Against v1"] == "no common run."
     said = facts(timed_at(100.0), timed_at(200.0, version="v1"))
     assert said["Against v1"].startswith("2x faster at b=64")
     assert H200 not in said["Against v1"]  # The line above names it.
 
 
-def test_many_problems_are_told_by_their_median_and_span():
+def test_many_problems_are_told_by_their_verdict_counts_and_span():
     pairs = [(timed_at(100.0, s=s), timed_at(100.0 * gain, version="v1", s=s))
              for s, gain in ((1, 0.5), (2, 2.0), (4, 3.0))]  # fmt: skip
     said = facts(*(record for pair in pairs for record in pair))["Against v1"]
-    assert said.startswith("2x faster (3 problems: 2x slower to 3x faster)")
+    assert said.startswith("up to 3x faster at 2, 2x slower at 1 of 3 problems")
+
+
+def test_report_and_comparison_give_one_verdict():
+    """Slower at one problem of four is slower, though the median of the four is as fast."""
+    ours = [timed_at(106.0 if s == 1 else 100.0, s=s) for s in (1, 2, 4, 8)]
+    before = [timed_at(100.0, version="v1", s=s) for s in (1, 2, 4, 8)]
+    said, whole = facts(*ours, *before)["Against v1"], versus(before, ours)
+    assert whole.word == "slower"
+    assert said == f"{whole.told}."
+    assert said == "up to 1.06x slower at 1 of 4 problems."
+    verdict = winner.duel(("v1", "v2"), whole, ()).verdict
+    assert verdict.startswith("v1 wins")
+    assert whole.counted in verdict
+
+
+def test_equal_at_every_problem_is_as_fast():
+    pairs = [(timed_at(100.0, s=s), timed_at(101.0, version="v1", s=s)) for s in (1, 2)]
+    said = facts(*(record for pair in pairs for record in pair))["Against v1"]
+    assert said == "as fast at all 2 problems."
 
 
 def test_the_best_is_the_fastest_of_ours_in_that_run():
@@ -90,7 +111,7 @@ def test_where_no_run_timed_the_library_the_best_of_ours_speaks():
         timed_at(100.0), timed_at(50.0, **best), timed_at(50.0, run="r3", **best),
         timed_at(75.0, "deepseek_flash_mla", "v0", language="library", run="r3"),
     )["Against FlashMLA"]  # fmt: skip
-    assert said.startswith("never in one run; flash_mla@cute-dsl v9 is 1.5x faster at b=64")
+    assert said.startswith("no common run; flash_mla@cute-dsl v9 is 1.5x faster at b=64")
 
 
 def test_the_nearest_problem_speaks_for_the_asked_one():

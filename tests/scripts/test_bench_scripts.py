@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mla_var3 import evidence
+from mla_var3.app import launcher
 from tests.factories import costs_as, duration, passed, record
 
 FOLDER = Path(__file__).parents[1] / "benchmark"
@@ -37,7 +38,7 @@ def timed(version: str, s: int, median: float, run: str = "one") -> evidence.Rec
     ("script", "arguments", "command"),
     [
         ("bench_all_mla.py", ["--b=8"], ["mla_var3.app.commands", "bench"]),
-        ("bench_mla.py", ["--b=8"], ["mla_var3.app.commands", "bench", "--peers"]),
+        ("bench_mla.py", ["--b=8"], ["mla_var3.app.commands", "bench", "--peers", "--newest"]),
         ("bench_mla.py", ["flash_mla", "v1", "--b=8"], ["mla_var3.kernel", "flash_mla", "v1"]),
         ("bench_mla.py", ["flash_mla", "--b=8"], ["mla_var3.kernel", "flash_mla"]),
         ("bench_mla_var6_plus.py", ["--b=8"], ["mla_var3.kernel", "mla_var6_plus", "v0"]),
@@ -48,13 +49,30 @@ def timed(version: str, s: int, median: float, run: str = "one") -> evidence.Rec
 def test_each_script_runs_its_command_once_a_problem(
     table, monkeypatch, script, arguments, command
 ):
-    asked = []
+    asked = asked_by(script, arguments, table, monkeypatch, gpu=True)
+    assert asked == [[*command, f"--s={s}", "--b=8"] for s in table.QUERY_TOKENS]
+
+
+def asked_by(script, arguments, table, monkeypatch, *, gpu: bool) -> list[list[str]]:
+    """The commands that a script runs."""
+    asked: list[list[str]] = []
+    monkeypatch.setattr(launcher, "has_gpu", lambda: gpu)
     monkeypatch.setattr(table, "run", lambda line, folder=None: asked.append(line) or 0)
     monkeypatch.setattr(sys, "argv", [script, *arguments])
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(FOLDER / script), run_name="__main__")
     assert end.value.code == 0
-    assert asked == [[*command, f"--s={s}", "--b=8"] for s in table.QUERY_TOKENS]
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("given", "flags"),
+    [([], ["--arch=sm_90", "--s=1"]), (["--s=4"], ["--arch=sm_90", "--s=4"]),
+     (["--arch=sm_100", "--b=8"], ["--s=1", "--arch=sm_100", "--b=8"])],
+)  # fmt: skip
+def test_without_a_gpu_back_ends_are_compiled_once(table, monkeypatch, given, flags):
+    (command,) = asked_by("bench_mla.py", given, table, monkeypatch, gpu=False)
+    assert command == ["mla_var3.app.commands", "bench", "--peers", "--newest", *flags]
 
 
 def test_the_table_compares_within_a_run_and_problem(table, monkeypatch, tmp_path, capsys):

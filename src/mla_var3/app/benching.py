@@ -16,7 +16,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mla_var3 import arguments, evidence, languages, workloads
+from mla_var3 import arguments, evidence, knowledge, languages, workloads
 from mla_var3.app import problem_sets, winner
 from mla_var3.app.naming import value_of
 from mla_var3.app.options import tyro_field
@@ -54,6 +54,9 @@ class BenchOptions:
     peers: bool = option(
         False, "beside libraries, all in interleaved rounds after a warm-up, with energy"
     )
+    newest: bool = option(
+        False, "of each design the newest version alone that its devlog does not call a failure"
+    )
     no_autotune: bool = option(False, "use the default tilings")
     check: bool = option(True, "compare with the reference before timing")
     csv: Path | None = option(None, "write the table to this file")
@@ -76,6 +79,8 @@ def bench(argv: Sequence[str], prog: str, description: str | None = None) -> int
     workload = workloads.find(versions[0].layer)
     options = arguments.parse(flags_of(workload), argv, prog, description)
     run = Runner(options)
+    if options.newest:
+        versions = newest(versions)
     console = Console(soft_wrap=True, highlight=False)
     if options.set is not None:
         return bench_set(versions, workload, run, console)
@@ -139,6 +144,19 @@ def chosen(argv: Sequence[str]) -> list[Version]:
             f"bench compares designs of one workload, and these are of {' and '.join(layers)}"
         )
     return found
+
+
+def newest(versions: Sequence[Version]) -> list[Version]:
+    """Of each design its newest version that its devlog does not mark as a failure."""
+    catalogue = knowledge.load_all()
+    failed = {
+        (design, entry.version)
+        for design, log in catalogue.devlogs.items()
+        for entry in log.entries
+        if entry.negative
+    }
+    kept = [v for v in versions if (v.design_key, v.version) not in failed]
+    return list({version.design_key: version for version in kept}.values())
 
 
 def _bases() -> Iterator[Version]:
@@ -246,7 +264,8 @@ class Runner:
         if self.gpu:
             return "event", {name: getattr(self.options, name) for name in names}
         if languages.find(version.language).archs:
-            return "static", {"archs": parse_archs(self.options.arch, version.language)}
+            archs = parse_archs(self.options.arch, version.language)
+            return "static", {"archs": archs, "check": self.options.check}
         return "disabled", {}
 
 

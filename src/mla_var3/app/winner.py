@@ -62,12 +62,10 @@ class SideBySide:
             return self._on_paper
         first, second = self.names
         places = " and ".join(dict.fromkeys(pair.before.target for pair in timed.pairs))
-        ahead, behind = timed.count("faster"), timed.count("slower")
-        counted = f"ahead at {ahead} and behind at {behind} of {len(timed.pairs)} problems"
         who = {"faster": f"{second} wins", "slower": f"{first} wins"}.get(
             timed.word, "No clear winner"
         )
-        return f"{who}: {second} is {timed.than(first)}, in one run on {places}; {counted}."
+        return f"{who}: {second} is {timed.than(first)}, in one run on {places}; {timed.counted}."
 
     @property
     def _on_paper(self) -> str:

@@ -144,6 +144,20 @@ class Versus:
             return " to ".join([f"as fast as {name}", *(one for one in span if one != "as fast")])
         return f"{' to '.join(span)} than {name}"
 
+    @property
+    def counted(self) -> str:
+        """At how many problems the second is ahead, and at how many behind."""
+        ahead, behind = self.count("faster"), self.count("slower")
+        return f"ahead at {ahead} and behind at {behind} of {len(self.pairs)} problems"
+
+    @property
+    def told(self) -> str:
+        """The verdict, by ``word``: each direction with its largest factor and its count."""
+        whole = f"{len(self.pairs)} problems"
+        extremes = (("faster", self.best), ("slower", self.worst))
+        ways = [f"{x.said} at {self.count(x.word)}" for way, x in extremes if x.word == way]
+        return f"up to {', '.join(ways)} of {whole}" if ways else f"as fast at all {whole}"
+
     @cached_property
     def best(self) -> Comparison:
         """Where the second gains most."""

@@ -24,7 +24,7 @@ from mla_var3.workloads import Workload, workloads
 
 #: The language of designs whose kernel is somebody's library.
 LIBRARY = "library"
-NEVER = "never in one run"
+NEVER = "no common run"
 #: A bound of another form is told where it is lower than this share of the version's own.
 TELLING = 0.95
 #: A version's own way is told of where it takes this many times the bound.
@@ -193,8 +193,7 @@ def _many(standing: Standing, found: Versus) -> str:
     old = f", {stale} of older code" if stale else ""
     if len(pairs) == 1:
         return f"{said(pairs[0].gain, 1.0)} at {axes(pairs[0].after.problem)}{on}{old}"
-    span = " to ".join(dict.fromkeys((found.worst.said, found.best.said)))
-    return f"{said(found.median, 1.0)} ({len(pairs)} problems: {span}){on}{old}"
+    return f"{found.told}{on}{old}"
 
 
 def _best(found: Standing) -> str:
