@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mla_var3.errors import PlanError
-from mla_var3.runtime import flattening, registry
+from mla_var3.runtime import definitions, registry
 from mla_var3.runtime.flattening import flatten, flatten_file, is_composed
 
 COMPOSED = [v for v in registry.versions() if is_composed(v.path)]
@@ -30,7 +30,7 @@ def test_a_flattened_version_needs_nothing_else_below_kernels(version):
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     """Writes modules below a kernels folder; gives the path of the version's."""
-    for module in (registry, flattening):
+    for module in (registry, definitions):
         monkeypatch.setattr(module, "kernels_dir", lambda: tmp_path)
 
     def write(version: str, **kit: str) -> Path:

@@ -24,7 +24,7 @@ from mla_var3.app import checking, edited
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.evidence.fingerprint import digest
 from mla_var3.paths import relative, write_atomic
-from mla_var3.runtime import registry, unreached
+from mla_var3.runtime import calling, registry, unreached
 from mla_var3.runtime.cases import Case
 from mla_var3.runtime.registry import Version
 
@@ -91,23 +91,28 @@ def path_of(version: Version) -> Path:
 
 
 def derived(version: Version) -> Iterator[Wrong]:
-    """All wrong kernels of a version, of its own files and of those that it is the first to use."""
-    language = languages.find(version.language)
+    """All wrong kernels of a version: edits of the functions that it is the first to call."""
+    language, judges = languages.find(version.language), _judges(version.language)
     for file in version.source_files():
-        if _judges(version.language).get(file, version) != version:
+        if not any(judges.get((file, line)) == version for line in _lines(version, file)):
             continue
         for one in language.mutants(inputs.read_text(file)):
-            yield Wrong(version, file, one.edit, one.text)
+            if judges.get((file, one.line)) == version:
+                yield Wrong(version, file, one.edit, one.text)
+
+
+def _lines(version: Version, file: Path) -> Iterator[int]:
+    return (line for place, line in calling.called(version) if place == file)
 
 
 @functools.cache
-def _judges(language: str) -> dict[Path, Version]:
-    """By source the version whose problems judge its edits: the first of those that share it."""
-    found: dict[Path, Version] = {}
+def _judges(language: str) -> dict[calling.Function, Version]:
+    """By function the version whose problems judge its edits: the first of those that call it."""
+    found: dict[calling.Function, Version] = {}
     for version in registry.versions():
         if version.language == language:
-            for file in version.source_files():
-                found.setdefault(file, version)
+            for function in sorted(calling.called(version)):
+                found.setdefault(function, version)
     return found
 
 

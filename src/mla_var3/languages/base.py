@@ -96,10 +96,12 @@ class Mutant:
     Attributes:
         text: The edited source.
         edit: The edit in words, which no other one of the source shares.
+        line: Where the function that is edited begins.
     """
 
     text: str
     edit: str
+    line: int
 
 
 class Language(Protocol):

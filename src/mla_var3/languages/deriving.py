@@ -50,7 +50,7 @@ class Deriver(ABC):
                         what = f"{function.name}: {kind}: {edit}"
                         known[what] += 1
                         again = f" #{known[what]}" if known[what] > 1 else ""
-                        yield Mutant(text, what + again)
+                        yield Mutant(text, what + again, function.lineno)
 
     def text(self, node: ast.expr) -> str:
         """The source of an expression."""

@@ -12,61 +12,24 @@ import ast
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from mla_var3.errors import PlanError
-from mla_var3.paths import kernels_dir
 from mla_var3.runtime import registry
-from mla_var3.runtime.registry import PACKAGE, Version
+from mla_var3.runtime.definitions import (
+    Import,
+    Module,
+    Name,
+    names_stored,
+    names_used,
+    read,
+    resolved,
+    with_bases,
+)
+from mla_var3.runtime.registry import Version
 
 #: Folder of a language's building blocks, below its package.
 KIT = "kit"
-
-#: Statements of which the names are kept: those of all kernels, which versions share.
-_NODES = 1 << 16
-
-Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
-
-
-@dataclass(frozen=True)
-class Import:
-    """A name that comes from outside of ``kernels/``.
-
-    Attributes:
-        line: The statement that imports it alone.
-        typing_only: Whether it stands under ``if TYPE_CHECKING``.
-    """
-
-    line: str
-    typing_only: bool
-
-
-@dataclass
-class Module:
-    """A source file, its definitions, and where its other names come from."""
-
-    path: Path
-    lines: list[str]
-    doc: str
-    own: dict[str, Definition] = field(default_factory=dict)
-    inner: dict[str, tuple[Path, str]] = field(default_factory=dict)
-    outer: dict[str, Import] = field(default_factory=dict)
-
-    def text(self, node: ast.AST) -> list[str]:
-        """A statement's lines, with decorators and the comments right above it."""
-        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])  # type: ignore[attr-defined]
-        while re.match(r"\s*#(?! -)", self.lines[first - 2]):
-            first -= 1
-        return self.lines[first - 1 : node.end_lineno]  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True)
-class Name:
-    """A definition by its module and name."""
-
-    path: Path
-    name: str
 
 
 def flatten(version: Version) -> str:
@@ -88,7 +51,7 @@ def flatten_file(path: Path) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _flattened(_changed: tuple[tuple[Path, int], ...], path: Path) -> str:
-    module = _read(path)
+    module = read(path)
     if "Plan" not in module.own:
         raise PlanError(f"{path} defines no Plan")
     # The first walk tells what runs, and so which bases stand in their heirs alone; the second one
@@ -103,88 +66,6 @@ def is_composed(path: Path) -> bool:
     """Whether the module of a version takes building blocks from its language's kit."""
     package = path.parents[3]
     return any(found.is_relative_to(package / KIT) for found in registry.reached([path]))
-
-
-# -- modules ---------------------------------------------------------------------------------------
-
-
-def _read(path: Path) -> Module:
-    return _parsed(path, path.stat().st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=256)
-def _parsed(path: Path, _changed: int) -> Module:
-    text = path.read_text(encoding="utf-8")
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise PlanError(f"{path} is not Python: {error}") from error
-    lines = text.split("\n")
-    module = Module(path, lines, "\n".join(lines[: tree.body[0].end_lineno]))
-    for node in tree.body:
-        match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                module.own[name] = node
-            case ast.Assign() | ast.AnnAssign():
-                module.own |= dict.fromkeys(_stored(node), node)
-            case ast.Import() | ast.ImportFrom():
-                _take(module, node, False)
-            case ast.If(body=body):
-                for inner in body:
-                    if isinstance(inner, ast.Import | ast.ImportFrom):
-                        _take(module, inner, True)
-    return module
-
-
-@functools.lru_cache(maxsize=_NODES)
-def _stored(node: ast.AST) -> tuple[str, ...]:
-    return tuple(
-        part.id
-        for part in ast.walk(node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-    )
-
-
-def _take(module: Module, node: ast.Import | ast.ImportFrom, typing_only: bool) -> None:
-    """Note where the names of an import come from."""
-    for alias in node.names:
-        name = alias.asname or alias.name
-        as_other = f" as {alias.asname}" if alias.asname else ""
-        if isinstance(node, ast.Import):
-            line = f"import {alias.name}{as_other}"
-            module.outer[name.split(".")[0]] = Import(line, typing_only)
-        elif inner := _kernel_file(module.path, node):
-            module.inner[name] = (inner, alias.name)
-        else:
-            line = f"from {node.module} import {alias.name}{as_other}"
-            module.outer[name] = Import(line, typing_only)
-
-
-def _kernel_file(path: Path, node: ast.ImportFrom) -> Path | None:
-    """The file below ``kernels/`` that names are imported from; None where it is another."""
-    parts = (node.module or "").split(".")
-    if node.level:
-        return path.parents[node.level - 1].joinpath(*filter(None, parts)).with_suffix(".py")
-    if not (node.module or "").startswith(f"{PACKAGE}."):
-        return None
-    return kernels_dir().joinpath(*parts[len(PACKAGE.split(".")) :]).with_suffix(".py")
-
-
-@functools.lru_cache(maxsize=_NODES)
-def _names(node: ast.AST, annotations: bool) -> tuple[str, ...]:
-    """Names that a statement uses, in the order of the text."""
-    return tuple(_walked(node, annotations))
-
-
-def _walked(node: ast.AST, annotations: bool) -> Iterator[str]:
-    if isinstance(node, ast.Name):
-        yield node.id
-    for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns") and not annotations:
-            continue
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, ast.AST):
-                yield from _walked(part, annotations)
 
 
 # -- definitions -----------------------------------------------------------------------------------
@@ -225,8 +106,8 @@ class _Walk:
 
     def visit(self, at: Name) -> None:
         """Take in a name and, before it, all that it needs."""
-        at = _resolved(at)
-        module = _read(at.path)
+        at = resolved(at)
+        module = read(at.path)
         if imported := module.outer.get(at.name):
             self.imports.setdefault(at.name, imported)
         node = module.own.get(at.name)
@@ -247,7 +128,7 @@ class _Walk:
         self, parts: Iterable[tuple[Module, ast.AST]], annotations: bool = False
     ) -> None:
         for module, part in parts:
-            for name in _names(part, annotations):
+            for name in names_used(part, annotations):
                 self.visit(Name(module.path, name))
 
     def _stands_in_heir(self, at: Name) -> bool:
@@ -259,8 +140,12 @@ class _Walk:
     def _text(self, module: Module, node: ast.AST) -> list[str]:
         """A statement's lines, with the names that definitions have in this text."""
         lines = module.text(node)
-        for name in {*_names(node, annotations=True), getattr(node, "name", ""), *_stored(node)}:
-            at = _resolved(Name(module.path, name)) if name else None
+        for name in {
+            *names_used(node, annotations=True),
+            getattr(node, "name", ""),
+            *names_stored(node),
+        }:
+            at = resolved(Name(module.path, name)) if name else None
             if at is not None and self.called.get(at, name) != name:
                 new = self.called[at]
                 lines = [re.sub(rf"(?<![\w.]){name}\b(?!=[^=])", new, line) for line in lines]
@@ -274,13 +159,6 @@ def _early(part: ast.AST) -> list[ast.AST]:
     return [part]
 
 
-def _resolved(at: Name) -> Name:
-    """Where a name is defined, or imported from outside of ``kernels/``."""
-    while found := _read(at.path).inner.get(at.name):
-        at = Name(*found)
-    return at
-
-
 class _Whole:
     """A class with what it inherits from other classes below ``kernels/``."""
 
@@ -288,7 +166,7 @@ class _Whole:
         self, at: Name, node: ast.ClassDef, text_of: Callable[[Module, ast.AST], list[str]]
     ) -> None:
         self.at, self.node, self.text_of = at, node, text_of
-        chain = list(_chain(at, node))
+        chain = with_bases(at, node)
         kept = not _calls_a_base(chain)
         self.chain = chain if kept else chain[:1]
         self.bases = [base for base, _ in self.chain[1:]]
@@ -310,25 +188,25 @@ class _Whole:
     def used(self) -> list[tuple[Module, ast.AST]]:
         """What the class is made of, with the module of each part."""
         parts: list[tuple[Module, ast.AST]] = [
-            (_read(base.path), member) for base, member in self.members.values()
+            (read(base.path), member) for base, member in self.members.values()
         ]
         for base, node in self.chain:
-            parts += [(_read(base.path), d) for d in node.decorator_list]
+            parts += [(read(base.path), d) for d in node.decorator_list]
         return parts + [(module, base) for module, base in self._outer()]
 
     def _outer(self) -> list[tuple[Module, ast.expr]]:
         """Bases that are not taken in."""
         own = set(self.bases)
         return [
-            (_read(at.path), base)
+            (read(at.path), base)
             for at, node in self.chain
             for base in node.bases
-            if not (isinstance(base, ast.Name) and _resolved(Name(at.path, base.id)) in own)
+            if not (isinstance(base, ast.Name) and resolved(Name(at.path, base.id)) in own)
         ]
 
     def text(self, called: str) -> list[str]:
         """Its lines, under that name."""
-        module = _read(self.at.path)
+        module = read(self.at.path)
         if len(self.chain) == 1:
             return self.text_of(module, self.node)
         bases = dict.fromkeys(ast.unparse(base) for _, base in self._outer())
@@ -343,13 +221,13 @@ class _Whole:
         """Those of the nearest class that has any."""
         for base, node in self.chain:
             if node.decorator_list:
-                lines = _read(base.path).lines
+                lines = read(base.path).lines
                 return [lines[d.lineno - 1] for d in node.decorator_list]
         return []
 
     def _member(self, name: str, base: Name, member: ast.stmt) -> list[str]:
         """A member's lines; what it calls by ``super`` has a name of its own here."""
-        lines = self.text_of(_read(base.path), member)
+        lines = self.text_of(read(base.path), member)
         original = _member_name(member)
         if name != original:
             lines = [line.replace(f"def {original}(", f"def {name}(", 1) for line in lines]
@@ -371,17 +249,6 @@ def _aside(name: str, base: Name) -> str:
     """What a method is called that another one of its name calls by ``super``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", base.name).lower()
     return f"{name.strip('_')}_of_{words}"
-
-
-def _chain(at: Name, node: ast.ClassDef) -> Iterator[tuple[Name, ast.ClassDef]]:
-    """A class and its bases below ``kernels/``, nearest first."""
-    yield at, node
-    for base in node.bases:
-        if isinstance(base, ast.Name):
-            where = _resolved(Name(at.path, base.id))
-            found = _read(where.path).own.get(where.name)
-            if isinstance(found, ast.ClassDef):
-                yield from _chain(where, found)
 
 
 def _calls_a_base(chain: Sequence[tuple[Name, ast.ClassDef]]) -> bool:
