@@ -9,9 +9,9 @@ from cuda.tile._datatype import DType
 from cuda.tile._memory_model import MemoryOrder, MemoryScope
 
 from mla_var3.interpreter import taint
+from mla_var3.interpreter.arrays import ArrayArg
 from mla_var3.interpreter.footprint import Strided
 from mla_var3.interpreter.launch_report import SourceLine
-from mla_var3.interpreter.memory import ArrayArg
 from mla_var3.interpreter.ops import handler
 from mla_var3.interpreter.ops.pointers import gather, scatter
 from mla_var3.interpreter.ops.undetermined import (

@@ -13,7 +13,7 @@ from cuda.tile._numeric_semantics import RoundingMode
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
-from mla_var3.interpreter.memory import Pointer
+from mla_var3.interpreter.arrays import Pointer
 from mla_var3.interpreter.ops import handler, scalars
 from mla_var3.interpreter.ops.undetermined import undefined_result, with_fresh
 from mla_var3.interpreter.probes import wrap_checked

@@ -14,9 +14,9 @@ from cuda.tile._datatype import DType
 from cuda.tile._memory_model import MemoryOrder
 
 from mla_var3.interpreter import taint
+from mla_var3.interpreter.arrays import ArrayArg, Pointer
 from mla_var3.interpreter.footprint import Scattered
 from mla_var3.interpreter.launch_report import SourceLine
-from mla_var3.interpreter.memory import ArrayArg, Pointer
 from mla_var3.interpreter.ops import handler
 from mla_var3.interpreter.ops.access import Box, across_blocks, report_outside, sync_points
 from mla_var3.interpreter.ops.pointers import legal_part

@@ -11,9 +11,9 @@ import torch
 from cuda.tile._datatype import DType
 
 from mla_var3.interpreter import taint
+from mla_var3.interpreter.arrays import ArrayArg, Pointer
 from mla_var3.interpreter.footprint import Scattered
 from mla_var3.interpreter.launch_report import SourceLine
-from mla_var3.interpreter.memory import ArrayArg, Pointer
 from mla_var3.interpreter.ops import handler
 from mla_var3.interpreter.ops.undetermined import (
     enter,
