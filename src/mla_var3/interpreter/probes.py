@@ -20,7 +20,8 @@ from mla_var3.interpreter.launch_report import Watched
 from mla_var3.interpreter.names import assigned_name
 
 if TYPE_CHECKING:
-    from mla_var3.interpreter.program import Env, Lowering, Runtime, SourceLine, Step
+    from mla_var3.interpreter.lowering import Lowering
+    from mla_var3.interpreter.program import Env, Runtime, SourceLine, Step
 
 
 @dataclass(frozen=True)

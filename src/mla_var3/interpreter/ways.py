@@ -16,7 +16,8 @@ from cuda.tile import _datatype as dt
 from mla_var3.interpreter.launch_report import Facts
 
 if TYPE_CHECKING:
-    from mla_var3.interpreter.program import Env, Lowering, Runtime, SourceLine, Step
+    from mla_var3.interpreter.lowering import Lowering
+    from mla_var3.interpreter.program import Env, Runtime, SourceLine, Step
 
 #: What happened, from both operands.
 Judge = Callable[[Any, Any], Any]
