@@ -15,7 +15,6 @@ from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
 from mla_var3.interpreter.handlers import HANDLERS
 from mla_var3.interpreter.launch_report import SourceLine
-from mla_var3.interpreter.names import assigned_name
 from mla_var3.interpreter.probes import Probes, probed
 from mla_var3.interpreter.program import (
     Code,
@@ -27,81 +26,22 @@ from mla_var3.interpreter.program import (
     line_of,
     loc_of,
 )
-from mla_var3.interpreter.values import is_scalar_type, to_tensor
+from mla_var3.interpreter.slots import Slots
+from mla_var3.interpreter.values import to_tensor
 from mla_var3.interpreter.ways import noted
 
 
-class Lowering:
+class Lowering(Slots):
     """Builds the program of one kernel. Handlers in ``ops`` use it to read their operation."""
 
     def __init__(self, used: frozenset[str] = frozenset(), probes: Probes | None = None) -> None:
+        super().__init__()
         self.probes = probes or Probes()
         self.used = used  # names of the variables that some operation reads
-        self.slot_of: dict[str, int] = {}
-        self.size = 0
         self.segments: list[Segment] = []
         self.segment: Segment | None = None
-        self.local: set[str] | None = None  # variables of the combiner being lowered
-        self.captured: dict[str, tuple[int, int, Any]] = {}
         self.repeat = 1
-        self.defining: dict[str, Any] = {}
-        self.named: dict[str, str] = {}  # by the source's name
-        self.signs: set[str] = set()  # places of remainders, which ask for signs
-        self.watched: dict[tuple[Any, ...], int] = {}  # slot by span of the expression
         self.widest = 0
-
-    # ------------------------------------------------------------------------- variables
-
-    def slot(self, var: Any) -> int:
-        """Returns the slot of a variable."""
-        found = self.slot_of.get(var.name)
-        if found is None:
-            found = self.slot_of[var.name] = self.size
-            self.size += 1
-        if self.local is not None and var.name not in self.local and self._held_scalar(var):
-            # A combiner runs on tensors, so it needs a tensor of a scalar from outside.
-            if var.name not in self.captured:
-                self.captured[var.name] = (found, self.fresh(), var.get_type().dtype)
-            return self.captured[var.name][1]
-        return found
-
-    def slots(self, variables: Sequence[Any]) -> tuple[int, ...]:
-        """Returns the slots of variables."""
-        return tuple(self.slot(v) for v in variables)
-
-    def fresh(self) -> int:
-        """Returns a slot that no variable has."""
-        self.size += 1
-        return self.size - 1
-
-    def _held_scalar(self, var: Any) -> bool:
-        ty = var.get_type()
-        return isinstance(ty, TileTy) and is_scalar_type(ty.dtype, ty.shape)
-
-    def is_scalar(self, var: Any) -> bool:
-        """Tells whether the value of a variable is a Python int or bool."""
-        return self.local is None and self._held_scalar(var)
-
-    def constant(self, var: Any) -> Any:
-        """Returns the value of a variable that is a constant, else None."""
-        op = self.defining.get(var.name)
-        return op.value if op is not None and op.op == "typed_const" else None
-
-    def names(self) -> dict[str, int]:
-        """Returns the slots of the named variables that are defined so far."""
-        return {
-            name: self.slot_of[variable]
-            for name, variable in self.named.items()
-            if name.isidentifier() and variable in self.slot_of
-        }
-
-    def _name(self, op: Any) -> None:
-        """Notes what the source calls the values of an operation."""
-        inner = [p for block in op.nested_blocks for p in block.params]
-        for var in (*op.result_vars, *inner):
-            self.named[var.get_original_name()] = var.name
-        if (name := assigned_name(loc_of(op))) and isinstance(op.result_vars[0].get_type(), TileTy):
-            self.named[name] = op.result_vars[0].name
 
     # ---------------------------------------------------------------------------- counting
 
@@ -135,7 +75,7 @@ class Lowering:
             if self.local is not None:
                 self.local.add(result.name)
         if self.local is None and op.result_vars:
-            self._name(op)
+            self.note_names(op)
         segment = code.segments[-1]
         self.segment = segment
         if op.op not in HANDLERS:  # from a package that adds operations to cuTile
@@ -153,7 +93,9 @@ class Lowering:
             self._open(code)
         else:
             loc = loc_of(op)
-            segment.pairs.append((noted(probed(step, op, self, loc), op, self, loc), rule))
+            segment.pairs.append(
+                (noted(probed(self.probes, step, op, self, loc), op, self, loc), rule)
+            )
             segment.names.append((op.op, line_of(op)))
 
     def _default_rule(self, op: Any) -> taint.Rule:
