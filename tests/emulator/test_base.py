@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 
 from mla_var3.emulator.lower.base import (
-    LOCAL_WINDOW,
-    PARAM_WINDOW,
-    SHARED_WINDOW,
     NotLowered,
     Op,
     Writer,
@@ -19,6 +16,7 @@ from mla_var3.emulator.lower.base import (
     row_name,
 )
 from mla_var3.emulator.program import Program
+from mla_var3.emulator.windows import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from mla_var3.gpuless.ptx import parse
 
 TEXT = """

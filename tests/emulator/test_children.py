@@ -91,13 +91,13 @@ def test_a_launch_that_is_refused_in_a_child_ends_the_script_with_why(tmp_path: 
 
     script = tmp_path / "children.py"
     refuse = """
-    from mla_var3.emulator import host as running
+    from mla_var3.emulator import emulation
     from mla_var3.errors import EmulatorError
 
     def refuse(text):
         raise EmulatorError("the instruction is not emulated")
 
-    running._active.patch = refuse
+    emulation.active().patch = refuse
 """
     work = "def work(c, threads, send, go):\n"
     script.write_text(SCRIPT.replace(work, f"{work}{refuse}"))

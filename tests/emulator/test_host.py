@@ -1,6 +1,5 @@
 """The CuTe DSL's own host functions on CPU tensors; needs the DSL, no GPU."""
 
-import ctypes
 import importlib.util
 import re
 import subprocess
@@ -8,14 +7,11 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from mla_var3.emulator import host
 from mla_var3.emulator.commands import _divided
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.script import _untimed
-from mla_var3.emulator.units.tensormap import TensorMap, tiled
 from mla_var3.paths import repo_root
 
 dsl = pytest.mark.skipif(
@@ -144,7 +140,7 @@ IN_PLACE = SCRIPT.replace("y[thread] = x[thread] + x[thread]", "x[thread] = x[th
 def test_other_schedules_run_on_the_same_memory_and_a_failed_assertion_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mla_var3.emulator.options import STRICT, Options
+    from mla_var3.emulator.options import STRICT
     from mla_var3.emulator.script import run_script
 
     script = tmp_path / "add.py"
@@ -174,84 +170,3 @@ def test_a_benchmark_runs_once_what_nothing_has_launched(launched, runs, generat
     emulation = SimpleNamespace(launches=launched)
     assert _untimed(emulation, ran.append, **given, iterations=9) == 1.0
     assert ran == runs
-
-
-@pytest.mark.parametrize(("variables", "shared"), [("", True), (".global .u32 kept;", False)])
-def test_a_lowered_kernel_is_shared_unless_it_holds_memory(variables: str, shared: bool) -> None:
-    place = "mov.u64 %rd1, kept;" if variables else "mov.u64 %rd1, 0;"
-    text = (
-        f".version 8.0\n.target sm_90\n.address_size 64\n{variables}\n"
-        f".visible .entry kernel()\n{{\n.reg .b64 %rd<2>;\n{place}\nret;\n}}\n"
-    )
-    first, again = (host._program(text, "kernel") for _ in range(2))
-    assert bool(first.storage) is not shared
-    assert (first is again) is shared
-
-
-# What compiled host code calls -------------------------------------------------------------------
-@dsl
-def test_what_a_device_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime, out = host._Runtime("text"), ctypes.c_int(-1)
-
-    def asked(attribute: int) -> int:
-        assert (
-            runtime.callbacks["_cudaDeviceGetAttribute"](ctypes.addressof(out), attribute, 0) == 0
-        )
-        return out.value
-
-    assert [asked(n) for n in (75, 76, 97, 3, 999)] == [9, 0, 232448, 1024, 0]
-    emulation = host.Emulation(Options(multiprocessors=132))
-    emulation.device = emulation.device_of("sm_120a")
-    monkeypatch.setattr(host, "_active", emulation)
-    assert [asked(n) for n in (75, 76, 97)] == [12, 0, 99 << 10]
-    assert not emulation.counted
-    assert asked(16) == 132
-    assert emulation.counted
-    for name in ("_cudaGetDevice", "_cuKernelGetAttribute"):
-        out.value = 7
-        given = [ctypes.addressof(out), 0, None, 0][: len(host.SYMBOLS[name])]
-        assert runtime.callbacks[name](*given) == 0
-        assert out.value == 0
-    assert runtime.callbacks["cuda_dialect_assert_success"](3) == 0
-
-
-@dsl
-def test_kernels_have_handles_of_their_own() -> None:
-    runtime, out = host._Runtime("text"), ctypes.c_void_p()
-    handles = []
-    for name in (b"one", b"two"):
-        assert runtime.callbacks["_cudaLibraryGetKernel"](ctypes.addressof(out), None, name) == 0
-        handles.append(out.value)
-    assert [runtime.kernels[h] for h in handles] == ["one", "two"]
-    given = [ctypes.addressof(out), *[None] * 3, 0, None, None, 0]
-    assert runtime.callbacks["_cudaLibraryLoadData"](*given) == 0
-    assert out.value == id(runtime)
-
-
-@dsl
-def test_no_exception_passes_through_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = host._Runtime("text")
-    launch = runtime.callbacks["_cudaLaunchKernelEx"]
-    assert launch(None, None, None) == host.FAILED  # Nothing is active: there is nobody to tell.
-    emulation = SimpleNamespace(failure=None, children=None)
-    monkeypatch.setattr(host, "_active", emulation)
-    assert launch(None, 77, None) == host.FAILED
-    first = emulation.failure
-    assert isinstance(first, AttributeError)
-    assert launch(None, 78, None) == host.FAILED
-    assert emulation.failure is first
-
-
-@dsl
-def test_the_drivers_call_makes_the_same_map() -> None:
-    dims, strides, box = (64, 32, 8), (128, 8192), (16, 4, 2)
-    wanted = tiled(1 << 40, dims, (2, *strides), box, "f16", 2)
-    held = [np.array(x, np.uint64) for x in (dims, strides)]
-    held += [np.array(x, np.uint32) for x in (box, (1, 1, 1))]
-    out = np.zeros(144, np.uint8)
-    done = host._Runtime("")._guard(host._Runtime("").cuTensorMapEncodeTiled)(
-        out.ctypes.data, 6, 3, 1 << 40, *(x.ctypes.data for x in held), 0, 2, 0, 0
-    )
-    assert done == 0
-    assert TensorMap.decode(out[:128].tobytes()) == wanted
-    assert not out[128:].any()

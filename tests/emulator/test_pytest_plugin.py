@@ -59,13 +59,13 @@ REFUSED = (
     SUITE.partition("@pytest.mark.parametrize")[0]
     + """\
 def work():
-    from mla_var3.emulator import host as running
+    from mla_var3.emulator import emulation
     from mla_var3.errors import EmulatorError
 
     def refuse(text):
         raise EmulatorError("the instruction is not emulated")
 
-    running._active.patch = refuse
+    emulation.active().patch = refuse
     x = torch.zeros(64, device="cuda")
     host(from_dlpack(x), from_dlpack(x), 64)
 

@@ -15,10 +15,9 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 from cutlass.utils import HardwareInfo
 
-from mla_var3.emulator import STRICT, Options, emulate
-from mla_var3.emulator import host as emulator_host
+from mla_var3.emulator import STRICT, Options, emulate, host_engines
 from mla_var3.emulator.dispatch import dispatches
-from mla_var3.emulator.host import emulating
+from mla_var3.emulator.emulation import emulating
 from mla_var3.emulator.script import run_script
 from mla_var3.errors import EmulatorError
 from mla_var3.paths import repo_root
@@ -100,22 +99,22 @@ def test_host_code_that_was_compiled_before_is_called() -> None:
     assert run.launches == []
     module, text = str(compiled.ir_module), compiled.engine.emulator_runtime.text
     cells = [ctypes.c_void_p(t.data_ptr()) for t in (x, y)]
-    made = emulator_host._hosted.cache_info().misses
+    made = host_engines._hosted.cache_info().misses
     for more in (0, 100):  # Its engine is made once, and knows the emulation that is active.
         x += more
         with emulating() as again:
             for tensor in (x, y):
                 again.own(tensor)
             with contextlib.redirect_stdout(io.StringIO()):
-                again.call(module, text, cells)
+                host_engines.call(again, module, text, cells)
         assert torch.equal(y, expected(x))
         assert len(again.launches) == 1
-    assert emulator_host._hosted.cache_info().misses == made + 1
+    assert host_engines._hosted.cache_info().misses == made + 1
     (one,) = dispatches(module, text, cells)
     assert one.kernel == again.launches[0].kernel
     assert (one.grid, one.block, one.cluster) == ((4, 1, 1), (32, 1, 1), (2, 1, 1))
     with emulating() as wrong, pytest.raises(EmulatorError, match="has no host function"):
-        wrong.call("module {}", text, cells)
+        host_engines.call(wrong, "module {}", text, cells)
 
 
 def test_one_emulation_at_a_time() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mla_var3.emulator import launch
-from mla_var3.emulator.budgets import FILE
 from mla_var3.emulator.options import Options
+from mla_var3.emulator.units.budgets import FILE
 
 GRID, BLOCK, CLUSTERS = (4, 6, 2), (5, 4, 3), [(2, 3, 1), (2, 1, 2), (1, 2, 2)]
 AXES = "xyz"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from mla_var3.emulator import Options, launch
-from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.turns import resident
+from mla_var3.emulator.windows import SHARED_START
 from mla_var3.gpuless.ptx import parse
 from tests.emulator.events import Snippet
 

@@ -9,7 +9,8 @@ import pytest
 
 from mla_var3.errors import ToolchainError
 from mla_var3.interpreter import compat
-from mla_var3.interpreter.ops import HANDLERS, handler
+from mla_var3.interpreter import ops as _ops  # noqa: F401 - its handlers register themselves
+from mla_var3.interpreter.handlers import HANDLERS, handler
 
 
 def test_the_installed_cuda_tile_is_the_pinned_one() -> None:

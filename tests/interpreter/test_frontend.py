@@ -91,7 +91,7 @@ def test_programs_are_kept_by_signature(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_operation_of_another_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mla_var3.interpreter.ops import HANDLERS
+    from mla_var3.interpreter.handlers import HANDLERS
 
     monkeypatch.delitem(HANDLERS, "tile_load")
     frontend.clear_cache()

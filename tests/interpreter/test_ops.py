@@ -1015,7 +1015,7 @@ def test_printing(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_internal_failure_names_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from mla_var3.interpreter import frontend
-    from mla_var3.interpreter.ops import HANDLERS
+    from mla_var3.interpreter.handlers import HANDLERS
 
     def broken(op: Any, lo: Any) -> Any:
         def step(env: Any, rt: Any) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mla_var3.interpreter.arrays import Pointer, View
 from mla_var3.interpreter.launch_report import DiagnosticLog
-from mla_var3.interpreter.memory import Memory, Pointer, View
+from mla_var3.interpreter.memory import Memory
 from mla_var3.interpreter.show import WINDOW, brief, figures, window
 
 

@@ -13,9 +13,10 @@ from cuda.tile import _datatype as dt
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import LaunchReport
+from mla_var3.interpreter.arrays import ArrayArg, Pointer, View
 from mla_var3.interpreter.launch_report import DiagnosticLog
 from mla_var3.interpreter.launcher import _grid
-from mla_var3.interpreter.memory import ArrayArg, Memory, Pointer, View
+from mla_var3.interpreter.memory import Memory
 from mla_var3.interpreter.ops.control import _same
 from mla_var3.interpreter.ops.scalars import _ARITH
 from mla_var3.interpreter.signature import ArrayConstraint, _common_constraint

@@ -15,18 +15,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mla_var3 import front
+from mla_var3.app.drafting import SUITE, draft, examples
 from mla_var3.app.naming import value_of
 from mla_var3.archs import base_arch
 from mla_var3.arguments import HELP
-from mla_var3.campaign import adopted, contract, running, skeleton
+from mla_var3.campaign import adopted, contract, running
 from mla_var3.errors import UsageError
 from mla_var3.examples.store import id_of
 from mla_var3.gpuless import suites
-from mla_var3.paths import relative, write_atomic
+from mla_var3.paths import relative
 
 PROG = "python -m mla_var3.app.adopt"
-#: The suite that says how examples are run small.
-SUITE = "cutlass-examples"
 FLAGS = ("--to", "--arch")
 EXAMPLES = "--examples"
 USAGE = f"""\
@@ -109,9 +108,7 @@ def _example(asked: str) -> suites.Script:
     Raises:
         UsageError: It is neither a file nor such an example.
     """
-    known: dict[str, suites.Script] = {}
-    for run in suites.find(SUITE).runs():
-        known.setdefault(id_of(run.path), run)
+    known = examples()
     wanted = asked.strip("/").removeprefix("examples/python/CuTeDSL/")
     found = known.get(wanted) or known.get(id_of(wanted))
     if found is None:
@@ -122,44 +119,6 @@ def _example(asked: str) -> suites.Script:
             f"conformance suite runs{hint}"
         )
     return found
-
-
-def draft(
-    path: Path,
-    target: Path,
-    arch: str | None,
-    rest: Sequence[str],
-    own_reference: bool = False,
-) -> skeleton.Shown:
-    """Write the skeleton for a file, from one run of it.
-
-    Args:
-        path: The file.
-        target: Where the skeleton goes.
-        arch: What PTX runs as compiled for.
-        rest: The file's own command line.
-        own_reference: Whether what the file compares by itself comes first.
-
-    Raises:
-        UsageError: There is a file already.
-        InputError: Nothing can be drafted.
-    """
-    if target.exists():
-        raise UsageError(f"{target} exists; nox -s adopt -- {target} says whether it is complete")
-    kind = contract.kind_of(path)
-    archs = running.archs_of(kind, arch)
-    print(f"running {relative(path)} once, as {kind}", flush=True)
-    shown = skeleton.show(path, rest, archs)
-    fixed = arch if arch and kind in ("cute", "triton") else ""
-    content = skeleton.text(path, target, shown, rest, fixed, own_reference)
-    write_atomic(target, content)
-    print(f"kernels: {', '.join(shown.kernels) or 'none'}")
-    print(f"wrote {relative(target)}")
-    if skeleton.TODO in content:
-        print("next: write its reference, then nox -s adopt -- " + relative(target))
-    else:
-        print(f"next: nox -s profile -- {relative(target)}")
-    return shown
 
 
 def told(path: Path, arch: str | None) -> int:

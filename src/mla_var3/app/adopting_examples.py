@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mla_var3 import evidence, forked, inputs
-from mla_var3.app import adopt
+from mla_var3.app import drafting
 from mla_var3.app.naming import value_of
 from mla_var3.archs import base_arch
 from mla_var3.errors import HyperMlaError, UsageError
@@ -95,13 +95,10 @@ def runs(text: str) -> list[suites.Script]:
     Raises:
         UsageError: None has it.
     """
-    known: dict[str, suites.Script] = {}
-    for run in suites.find(adopt.SUITE).runs():
-        if text in run.path:
-            known.setdefault(id_of(run.path), run)
+    known = [run for run in drafting.examples().values() if text in run.path]
     if not known:
         raise UsageError(f"no example has {text!r} in its path")
-    return list(known.values())
+    return known
 
 
 def one(run: suites.Script, folder: Path) -> dict[str, Any]:
@@ -120,7 +117,7 @@ def one(run: suites.Script, folder: Path) -> dict[str, Any]:
         try:
             arguments = shlex.split(run.arguments)
             with contextlib.redirect_stdout(io.StringIO()):
-                adopt.draft(source, target, base_arch(run.arch), arguments, own_reference=True)
+                drafting.draft(source, target, base_arch(run.arch), arguments, own_reference=True)
             if skeleton.TODO in target.read_text(encoding="utf-8"):
                 return found | {"reason": "it compares its result with nothing by itself"}
             found["reached"] = "drafted"
@@ -176,7 +173,7 @@ def main(text: str, argv: Sequence[str]) -> int:
     """
     from mla_var3.profiling import recording
 
-    asked, suite = runs(text), suites.find(adopt.SUITE)
+    asked, suite = runs(text), suites.find(drafting.SUITE)
     try:
         timeout = float(value_of("--timeout", argv) or TIMEOUT_S)
     except ValueError:

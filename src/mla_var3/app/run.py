@@ -16,7 +16,7 @@ from mla_var3.arguments import HELP
 from mla_var3.errors import UsageError
 
 if TYPE_CHECKING:
-    from mla_var3.emulator.host import Emulation
+    from mla_var3.emulator.emulation import Emulation
     from mla_var3.evidence import StaticFacts
 
 PROG = "python -m mla_var3.app.run"

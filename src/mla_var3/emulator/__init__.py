@@ -12,7 +12,7 @@ from mla_var3 import lazy
 
 if TYPE_CHECKING:
     from mla_var3.emulator.diagnostics import Diagnostic as Diagnostic
-    from mla_var3.emulator.host import Emulation as Emulation
+    from mla_var3.emulator.emulation import Emulation as Emulation
     from mla_var3.emulator.host import emulate as emulate
     from mla_var3.emulator.launcher import Launch as Launch
     from mla_var3.emulator.launcher import launch as launch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Where each name lives.
 _HOMES = {
-    "Emulation": "host",
+    "Emulation": "emulation",
     "emulate": "host",
     "Launch": "launcher",
     "launch": "launcher",

@@ -16,8 +16,8 @@ from mla_var3.emulator.atomics import ACQUIRES, RELEASES
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U64
 from mla_var3.emulator.local import Local
-from mla_var3.emulator.lower.base import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from mla_var3.emulator.touched import Access
+from mla_var3.emulator.windows import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine

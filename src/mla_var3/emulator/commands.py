@@ -22,7 +22,7 @@ from mla_var3.emulator.timeline import difference
 from mla_var3.errors import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
-    from mla_var3.emulator.host import Emulation
+    from mla_var3.emulator.emulation import Emulation
     from mla_var3.emulator.launcher import Launch
 
 PROG = "python -m mla_var3.emulator"
@@ -150,7 +150,7 @@ def _divided(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _summary(emulation: object, run: Run) -> None:
-    from mla_var3.emulator.host import Emulation
+    from mla_var3.emulator.emulation import Emulation
 
     assert isinstance(emulation, Emulation)
     for launch in emulation.launches:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mla_var3.emulator.host import Call, Emulation, emulating
+from mla_var3.emulator import host_engines
+from mla_var3.emulator.emulation import Call, Emulation, emulating
 from mla_var3.emulator.launcher import Dim3
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import parameters
@@ -64,7 +65,7 @@ def dispatches(module: str, text: str, arguments: Sequence[Any]) -> list[Dispatc
     """
     with emulating(kind=_Noted) as noted:
         assert isinstance(noted, _Noted)
-        noted.call(module, text, arguments)
+        host_engines.call(noted, module, text, arguments)
     if not noted.dispatches:
         raise EmulatorError("the host function launches nothing")
     return noted.dispatches

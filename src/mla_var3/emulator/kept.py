@@ -36,7 +36,7 @@ from mla_var3.errors import ToolchainError
 
 if TYPE_CHECKING:
     from mla_var3.emulator.children import Children
-    from mla_var3.emulator.host import Emulation
+    from mla_var3.emulator.emulation import Emulation
 
 #: Part of every key: raise it when an entry changes its meaning.
 _FORM = 1

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mla_var3.emulator.lower import Writer, forms, lower
-from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.lower.batches import batched
 from mla_var3.emulator.units.base import Unit, UnitText
 from mla_var3.emulator.units.registry import UNITS
+from mla_var3.emulator.windows import SHARED_START
 from mla_var3.gpuless.ptx import Instruction, Kernel, Module, bits, refused
 
 #: Instructions that some threads may run while the others of their warps wait behind them.

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mla_var3.emulator.diagnostics import Site
-from mla_var3.emulator.host import Emulation
+from mla_var3.emulator.emulation import Emulation
 from mla_var3.emulator.options import MODELS, Options, model
 from mla_var3.emulator.script import environment
 from mla_var3.gpuless.pytest_plugin import Finding, Plugin

@@ -13,7 +13,8 @@ from typing import Any
 from unittest import mock
 
 from mla_var3.emulator import driver, exported, triton
-from mla_var3.emulator.host import Emulation, emulate, require_dsl
+from mla_var3.emulator.emulation import Emulation
+from mla_var3.emulator.host import emulate, require_dsl
 from mla_var3.emulator.options import Options
 from mla_var3.gpuless import scripts
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from mla_var3.emulator.clocks import CP_ASYNC, NUMBER, PC_MASK, Clocks, Event, stamp
 from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.granules import Granules, Level
-from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.options import Model
 from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
 from mla_var3.emulator.residency import Residency
+from mla_var3.emulator.windows import SHARED_START
 
 OFFSET = 0xFFFFFF
 

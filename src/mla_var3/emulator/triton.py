@@ -22,7 +22,7 @@ from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.device import Device
 
 if TYPE_CHECKING:
-    from mla_var3.emulator.host import Emulation
+    from mla_var3.emulator.emulation import Emulation
 
 #: What ``cuobjdump --dump-resource-usage`` states of a kernel.
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")

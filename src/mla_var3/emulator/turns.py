@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 
 from mla_var3.emulator import stuck
-from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.machine import Dim3, Machine
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
+from mla_var3.emulator.windows import SHARED_START
 
 #: Segments that a cluster runs before another one has its turn, where they wait for each other.
 QUANTUM = 20_000

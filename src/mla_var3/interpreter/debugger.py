@@ -16,7 +16,8 @@ from cuda.tile._ir.type import TokenTy
 from cuda.tile._ir.typing_support import BUILTIN_FUNC_SIGNATURES
 
 from mla_var3.interpreter.launch_report import SourceLine
-from mla_var3.interpreter.program import Env, Lowering, Runtime, Step
+from mla_var3.interpreter.lowering import Lowering
+from mla_var3.interpreter.program import Env, Runtime, Step
 
 #: The format of the operation that stands for a breakpoint; no program can print it.
 MARK = "\0breakpoint"

@@ -13,9 +13,11 @@ from cuda.tile._exception import Loc, TileError
 from cuda.tile.compilation import KernelSignature
 
 from mla_var3.errors import InterpreterError
+from mla_var3.interpreter import ops as _ops  # noqa: F401 - its handlers register themselves
 from mla_var3.interpreter.debugger import breakpoints
+from mla_var3.interpreter.lowering import lower
 from mla_var3.interpreter.probes import Probes
-from mla_var3.interpreter.program import Program, lower
+from mla_var3.interpreter.program import Program
 from mla_var3.interpreter.signature import annotated_function, signature_key
 
 # Named outright, so that the front end need not run the compiler to ask which versions it knows.

@@ -16,7 +16,7 @@ from mla_var3.interpreter.footprint import Footprint, Strided
 from mla_var3.interpreter.launch_report import DiagnosticLog, SourceLine
 
 if TYPE_CHECKING:
-    from mla_var3.interpreter.memory import ArrayArg, Region
+    from mla_var3.interpreter.arrays import ArrayArg, Region
 
 #: Stands for several phases of several blocks in a shadow.
 _MANY = -1

@@ -15,9 +15,10 @@ import torch
 
 from mla_var3.errors import InterpreterError
 from mla_var3.gpuless.cuda import on_the_cpu
+from mla_var3.interpreter.arrays import ArrayArg, Pointer
 from mla_var3.interpreter.frontend import program as program_of
 from mla_var3.interpreter.launch_report import DiagnosticLog, LaunchReport, record
-from mla_var3.interpreter.memory import ArrayArg, Memory, Pointer
+from mla_var3.interpreter.memory import Memory
 from mla_var3.interpreter.options import Options, current
 from mla_var3.interpreter.probes import Probes
 from mla_var3.interpreter.program import Program, Runtime

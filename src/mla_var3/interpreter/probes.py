@@ -20,7 +20,8 @@ from mla_var3.interpreter.launch_report import Watched
 from mla_var3.interpreter.names import assigned_name
 
 if TYPE_CHECKING:
-    from mla_var3.interpreter.program import Env, Lowering, Runtime, SourceLine, Step
+    from mla_var3.interpreter.program import Env, Runtime, SourceLine, Step
+    from mla_var3.interpreter.slots import Slots
 
 
 @dataclass(frozen=True)
@@ -44,19 +45,19 @@ class Probes:
         )
 
 
-def probed(step: Step, op: Any, lo: Lowering, loc: Any) -> Step:
+def probed(probes: Probes, step: Step, op: Any, lo: Slots, loc: Any) -> Step:
     """Returns a step that also does what the probes ask for."""
     if lo.local is not None:
         return step
     where = (loc.filename or "<unknown>", loc.line)
-    if lo.probes.watches(where):
+    if probes.watches(where):
         step = _watching(step, op, lo, loc)
-    if lo.probes.numerics and _is_float(op):
+    if probes.numerics and _is_float(op):
         step = _judging(step, op, lo, where)
     return step
 
 
-def _watching(step: Step, op: Any, lo: Lowering, loc: Any) -> Step:
+def _watching(step: Step, op: Any, lo: Slots, loc: Any) -> Step:
     if not op.result_vars or not isinstance(op.result_vars[0].get_type(), TileTy):
         return step
     slot, name = lo.slot(op.result_vars[0]), assigned_name(loc) or op.op
@@ -87,7 +88,7 @@ def _is_float(op: Any) -> bool:
     return isinstance(ty, TileTy) and dt.is_float(ty.dtype)
 
 
-def _judging(step: Step, op: Any, lo: Lowering, where: SourceLine) -> Step:
+def _judging(step: Step, op: Any, lo: Slots, where: SourceLine) -> Step:
     r, dtype = lo.slot(op.result_vars[0]), op.result_vars[0].get_type().dtype
     tiles = [v for v in op.all_inputs() if isinstance(v.get_type(), TileTy)]
     inputs = lo.slots([v for v in tiles if dt.is_arithmetic(v.get_type().dtype)])
@@ -143,7 +144,7 @@ def element(value: Any, at: tuple[int, ...], shape: tuple[int, ...]) -> str | No
     return f"{number:g}" if isinstance(number, float) else str(number)
 
 
-def wrap_checked(step: Step, op: Any, lo: Lowering, where: SourceLine) -> Step:
+def wrap_checked(step: Step, op: Any, lo: Slots, where: SourceLine) -> Step:
     """Follows elements of signed integers that wrapped, to report them in an address."""
     a, b, r = lo.slot(op.lhs), lo.slot(op.rhs), lo.slot(op.result_var)
     origin = taint.Origin("index-overflow", where, f"an {op.result_var.get_type().dtype}")

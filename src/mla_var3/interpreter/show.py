@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from mla_var3.interpreter.memory import Pointer, View
-
 #: Elements along each axis of a window.
 WINDOW = 4
 
@@ -58,10 +56,6 @@ def brief(value: Any) -> str:
         if value.numel() <= WINDOW * WINDOW:
             return nested(value.tolist(), _general)
         return large(value, _general, window(value).tolist())
-    if isinstance(value, Pointer):
-        return f"<pointer into {value.array.name}>"
-    if isinstance(value, View):
-        return f"<array {value.array.name}, shape {value.shape}, strides {value.strides}>"
     return repr(value)
 
 

@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from mla_var3.interpreter.launch_report import SourceLine
 
-if TYPE_CHECKING:
-    from mla_var3.interpreter.program import Runtime
-
 Env = list[Any]
-Rule = Callable[[Env, "Runtime"], None]
+Rule = Callable[[Env, "Holder"], None]
 Move = Callable[[torch.Tensor], torch.Tensor]
 
 #: Bits of int64 that origins have; those that come later share the last one.
@@ -103,6 +100,18 @@ class Taint:
         return Taint(self.labels | other.labels, self.bits | other.bits)
 
 
+class Holder(Protocol):
+    """What of a launch's state holds taints.
+
+    Attributes:
+        origins: The origins of the launch.
+        taints: By slot.
+    """
+
+    origins: Origins
+    taints: dict[int, Taint]
+
+
 class Fresh(Taint):
     """What an operation itself made undetermined; its rule adds what its inputs bring."""
 
@@ -114,7 +123,7 @@ def each_bit(bits: int) -> Iterator[int]:
         bits &= bits - 1
 
 
-def made(rt: Runtime, mask: torch.Tensor, origin: Origin) -> Fresh:
+def made(rt: Holder, mask: torch.Tensor, origin: Origin) -> Fresh:
     """Returns the taint of elements that became undetermined here."""
     bit = rt.origins.bit(origin)
     return Fresh(mask.long() * bit, bit)
@@ -125,7 +134,7 @@ def settle(labels: torch.Tensor, bits: int) -> Taint | None:
     return Taint(labels, bits) if bool(labels.any()) else None
 
 
-def assign(rt: Runtime, slot: int, taint: Taint | None) -> None:
+def assign(rt: Holder, slot: int, taint: Taint | None) -> None:
     """Enters the taint of a slot, or removes a stale one."""
     if taint is None:
         rt.taints.pop(slot, None)
@@ -133,7 +142,7 @@ def assign(rt: Runtime, slot: int, taint: Taint | None) -> None:
         rt.taints[slot] = taint
 
 
-def union(rt: Runtime, slots: Sequence[int]) -> Taint | None:
+def union(rt: Holder, slots: Sequence[int]) -> Taint | None:
     """Returns the elementwise union of the taints of slots, None if there is none."""
     found: Taint | None = None
     for slot in slots:
@@ -146,14 +155,14 @@ def union(rt: Runtime, slots: Sequence[int]) -> Taint | None:
 def elementwise(inputs: Sequence[int], output: int, shape: tuple[int, ...]) -> Rule:
     """An output element is undetermined if any input element at its place is."""
 
-    def rule(env: Env, rt: Runtime) -> None:
+    def rule(env: Env, rt: Holder) -> None:
         taint = union(rt, inputs)
         assign(rt, output, None if taint is None else taint.map(lambda m: m.expand(shape)))
 
     return rule
 
 
-def _fresh(rt: Runtime, output: int) -> Taint | None:
+def _fresh(rt: Holder, output: int) -> Taint | None:
     """Returns what the operation that just ran entered itself; None if that is stale."""
     found = rt.taints.get(output)
     return Taint(found.labels, found.bits) if isinstance(found, Fresh) else None
@@ -162,7 +171,7 @@ def _fresh(rt: Runtime, output: int) -> Taint | None:
 def augmented(inputs: Sequence[int], output: int, shape: tuple[int, ...]) -> Rule:
     """As ``elementwise``, and what the operation just entered as ``Fresh`` besides."""
 
-    def rule(env: Env, rt: Runtime) -> None:
+    def rule(env: Env, rt: Holder) -> None:
         fresh, taint = _fresh(rt, output), union(rt, inputs)
         if fresh is not None:
             taint = fresh if taint is None else taint | fresh
@@ -174,7 +183,7 @@ def augmented(inputs: Sequence[int], output: int, shape: tuple[int, ...]) -> Rul
 def reshaped(source: int, output: int, fn: Move) -> Rule:
     """The labels move as the elements do."""
 
-    def rule(env: Env, rt: Runtime) -> None:
+    def rule(env: Env, rt: Holder) -> None:
         taint = rt.taints.get(source)
         assign(rt, output, None if taint is None else taint.map(fn))
 
@@ -184,7 +193,7 @@ def reshaped(source: int, output: int, fn: Move) -> Rule:
 def spread(sources: Sequence[int], outputs: Sequence[int], fn: Move) -> Rule:
     """Every output is undetermined where ``fn`` of the mask of all sources says so."""
 
-    def rule(env: Env, rt: Runtime) -> None:
+    def rule(env: Env, rt: Holder) -> None:
         found = union(rt, sources)
         settled = None if found is None else found.spread(fn)
         for output in outputs:
@@ -206,7 +215,7 @@ def annihilated(x: int, y: int, output: int, absorbing: int | bool) -> Rule:
             alive = alive | against.mask
         return Taint(torch.where(alive, taint.labels, 0), taint.bits)
 
-    def rule(env: Env, rt: Runtime) -> None:
+    def rule(env: Env, rt: Holder) -> None:
         tx, ty, found = rt.taints.get(x), rt.taints.get(y), _fresh(rt, output)
         for part in (
             None if tx is None else kept(tx, ty, env[y]),
@@ -222,7 +231,7 @@ def annihilated(x: int, y: int, output: int, absorbing: int | bool) -> Rule:
 def selected(cond: int, x: int, y: int, output: int) -> Rule:
     """``where``: only the side that is selected counts, and the condition itself."""
 
-    def rule(env: Env, rt: Runtime) -> None:
+    def rule(env: Env, rt: Holder) -> None:
         taints = [rt.taints.get(slot) for slot in (cond, x, y)]
         present = [t for t in taints if t is not None]
         if not present:
@@ -240,13 +249,13 @@ def selected(cond: int, x: int, y: int, output: int) -> Rule:
 def nothing(output: int) -> Rule:
     """The output is always determined."""
 
-    def rule(env: Env, rt: Runtime) -> None:
+    def rule(env: Env, rt: Holder) -> None:
         rt.taints.pop(output, None)
 
     return rule
 
 
-def own(env: Env, rt: Runtime) -> None:
+def own(env: Env, rt: Holder) -> None:
     """For operations that enter the taint of their results themselves."""
 
 

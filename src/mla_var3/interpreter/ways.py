@@ -16,7 +16,8 @@ from cuda.tile import _datatype as dt
 from mla_var3.interpreter.launch_report import Facts
 
 if TYPE_CHECKING:
-    from mla_var3.interpreter.program import Env, Lowering, Runtime, SourceLine, Step
+    from mla_var3.interpreter.program import Env, Runtime, SourceLine, Step
+    from mla_var3.interpreter.slots import Slots
 
 #: What happened, from both operands.
 Judge = Callable[[Any, Any], Any]
@@ -44,7 +45,7 @@ def turn(index: int) -> str:
     return "first" if index <= 0 else "next" if index == 1 else "later"
 
 
-def noted(step: Step, op: Any, lo: Lowering, loc: Any) -> Step:
+def noted(step: Step, op: Any, lo: Slots, loc: Any) -> Step:
     """Returns a step that also notes which way a whole number or a comparison went."""
     if lo.local is not None:
         return step
@@ -82,7 +83,7 @@ def _any(value: Any) -> bool:
     return bool(value.any()) if isinstance(value, torch.Tensor) else bool(value)
 
 
-def _compared(step: Step, op: Any, lo: Lowering, loc: Any) -> Step:
+def _compared(step: Step, op: Any, lo: Slots, loc: Any) -> Step:
     place, r = _place(loc), lo.slot(op.result_var)
     key = ("comparison", place)
 

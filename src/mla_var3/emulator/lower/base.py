@@ -14,17 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mla_var3.emulator.lower import forms
+from mla_var3.emulator.windows import PARAM_WINDOW
 from mla_var3.gpuless.ptx import FAULTS, Instruction, bits
 
 if TYPE_CHECKING:
     from mla_var3.emulator.program import Program
-
-#: Generic addresses: what is not in one of these windows is global memory.
-SHARED_WINDOW = 0x0200 << 48
-PARAM_WINDOW = 0x0300 << 48
-LOCAL_WINDOW = 0x0400 << 48
-#: Where shared memory that a kernel may use begins: a kilobyte below is the system's (sm_90 on).
-SHARED_START = 0x400
 
 Family = Callable[["Op"], list[str]]
 FAMILIES: dict[str, Family] = {}

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from mla_var3.emulator.lower.base import (
-    LOCAL_WINDOW,
-    PARAM_WINDOW,
-    SHARED_WINDOW,
-    NotLowered,
-    Op,
-    family,
-)
+from mla_var3.emulator.lower.base import NotLowered, Op, family
+from mla_var3.emulator.windows import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from mla_var3.gpuless.ptx import bits
 
 WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}

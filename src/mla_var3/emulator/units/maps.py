@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.lower.base import PARAM_WINDOW
 from mla_var3.emulator.units import tensormap
 from mla_var3.emulator.units.tensormap import TensorMap
+from mla_var3.emulator.windows import PARAM_WINDOW
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine

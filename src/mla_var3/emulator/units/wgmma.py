@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from mla_var3.emulator.clocks import WGMMA
 from mla_var3.emulator.formats import F16
 from mla_var3.emulator.granules import ranges
-from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.units.base import WARPGROUP as GROUP
 from mla_var3.emulator.units.base import Unit
 from mla_var3.emulator.units.layouts import Descriptor, Wgmma, element_bytes, half_pairs, values
 from mla_var3.emulator.units.pending import Operation
 from mla_var3.emulator.units.products import ProductText
+from mla_var3.emulator.windows import SHARED_START
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine

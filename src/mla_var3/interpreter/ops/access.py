@@ -9,10 +9,11 @@ from cuda.tile._datatype import DType
 from cuda.tile._memory_model import MemoryOrder, MemoryScope
 
 from mla_var3.interpreter import taint
+from mla_var3.interpreter.arrays import ArrayArg
 from mla_var3.interpreter.footprint import Strided
+from mla_var3.interpreter.handlers import handler
 from mla_var3.interpreter.launch_report import SourceLine
-from mla_var3.interpreter.memory import ArrayArg
-from mla_var3.interpreter.ops import handler
+from mla_var3.interpreter.lowering import Lowering
 from mla_var3.interpreter.ops.pointers import gather, scatter
 from mla_var3.interpreter.ops.undetermined import (
     determined,
@@ -24,7 +25,7 @@ from mla_var3.interpreter.ops.undetermined import (
     poisoned,
 )
 from mla_var3.interpreter.ops.views import TileView
-from mla_var3.interpreter.program import Env, Lowering, Runtime, line_of
+from mla_var3.interpreter.program import Env, Runtime, line_of
 from mla_var3.interpreter.values import from_memory, same_in_memory, to_memory
 from mla_var3.interpreter.ways import place_of, turn
 

@@ -13,11 +13,13 @@ from cuda.tile._numeric_semantics import RoundingMode
 
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
-from mla_var3.interpreter.memory import Pointer
-from mla_var3.interpreter.ops import handler, scalars
+from mla_var3.interpreter.arrays import Pointer
+from mla_var3.interpreter.handlers import handler
+from mla_var3.interpreter.lowering import Lowering
+from mla_var3.interpreter.ops import scalars
 from mla_var3.interpreter.ops.undetermined import undefined_result, with_fresh
 from mla_var3.interpreter.probes import wrap_checked
-from mla_var3.interpreter.program import Env, Lowering, Runtime, Step, line_of
+from mla_var3.interpreter.program import Env, Runtime, Step, line_of
 from mla_var3.interpreter.taint import Origin
 from mla_var3.interpreter.values import (
     cast,

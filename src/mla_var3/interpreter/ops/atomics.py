@@ -14,15 +14,16 @@ from cuda.tile._datatype import DType
 from cuda.tile._memory_model import MemoryOrder
 
 from mla_var3.interpreter import taint
+from mla_var3.interpreter.arrays import ArrayArg, Pointer
 from mla_var3.interpreter.footprint import Scattered
+from mla_var3.interpreter.handlers import handler
 from mla_var3.interpreter.launch_report import SourceLine
-from mla_var3.interpreter.memory import ArrayArg, Pointer
-from mla_var3.interpreter.ops import handler
+from mla_var3.interpreter.lowering import Lowering
 from mla_var3.interpreter.ops.access import Box, across_blocks, report_outside, sync_points
 from mla_var3.interpreter.ops.pointers import legal_part
 from mla_var3.interpreter.ops.undetermined import in_address, in_decision, in_value, poisoned
 from mla_var3.interpreter.ops.views import TileView, offsets_of
-from mla_var3.interpreter.program import Env, Lowering, Runtime, line_of
+from mla_var3.interpreter.program import Env, Runtime, line_of
 from mla_var3.interpreter.values import (
     from_memory,
     memory_dtype,

@@ -11,8 +11,9 @@ import torch
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
 from mla_var3.interpreter.debugger import MARK, stop
+from mla_var3.interpreter.handlers import handler
 from mla_var3.interpreter.launch_report import SourceLine
-from mla_var3.interpreter.ops import handler
+from mla_var3.interpreter.lowering import Lowering
 from mla_var3.interpreter.ops.undetermined import in_decision
 from mla_var3.interpreter.probes import element
 from mla_var3.interpreter.program import (
@@ -21,7 +22,6 @@ from mla_var3.interpreter.program import (
     END,
     RETURN,
     Env,
-    Lowering,
     Run,
     Runtime,
     Signal,

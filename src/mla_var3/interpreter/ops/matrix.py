@@ -10,15 +10,16 @@ import torch
 from cuda.tile import _datatype as dt
 
 from mla_var3.interpreter import taint
-from mla_var3.interpreter.ops import handler
-from mla_var3.interpreter.program import Code, Env, Lowering, Runtime
+from mla_var3.interpreter.handlers import handler
+from mla_var3.interpreter.lowering import Lowering
+from mla_var3.interpreter.program import Code, Env, Runtime
 from mla_var3.interpreter.values import held_dtype, to_scalar, wrap
 
 
 def _mma_taint(x: int, y: int, acc: int, r: int, extra: Sequence[int] = ()) -> taint.Rule:
     """A row is undetermined where its row of x is, a column where its column of y is."""
 
-    def rule(env: Env, rt: Runtime) -> None:
+    def rule(env: Env, rt: taint.Holder) -> None:
         shape = env[r].shape
         whole: taint.Taint | None = None
         for slot, spread in parts:

@@ -11,10 +11,11 @@ import torch
 from cuda.tile._datatype import DType
 
 from mla_var3.interpreter import taint
+from mla_var3.interpreter.arrays import ArrayArg, Pointer
 from mla_var3.interpreter.footprint import Scattered
+from mla_var3.interpreter.handlers import handler
 from mla_var3.interpreter.launch_report import SourceLine
-from mla_var3.interpreter.memory import ArrayArg, Pointer
-from mla_var3.interpreter.ops import handler
+from mla_var3.interpreter.lowering import Lowering
 from mla_var3.interpreter.ops.undetermined import (
     enter,
     in_address,
@@ -23,7 +24,7 @@ from mla_var3.interpreter.ops.undetermined import (
     poison,
 )
 from mla_var3.interpreter.ops.views import offsets_of
-from mla_var3.interpreter.program import Env, Lowering, Runtime, line_of
+from mla_var3.interpreter.program import Env, Runtime, line_of
 from mla_var3.interpreter.values import from_memory, memory_dtype, to_memory, to_scalar, to_tensor
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from cuda.tile import _datatype as dt
 
+from mla_var3.interpreter.lowering import Lowering
 from mla_var3.interpreter.ops.undetermined import undefined_result
-from mla_var3.interpreter.program import Env, Lowering, Runtime, Step, line_of
+from mla_var3.interpreter.program import Env, Runtime, Step, line_of
 from mla_var3.interpreter.taint import Origin, made
 from mla_var3.interpreter.values import wrap_int
 

@@ -9,9 +9,10 @@ import torch
 from cuda.tile import _datatype as dt
 
 from mla_var3.interpreter import taint
-from mla_var3.interpreter.memory import Pointer
-from mla_var3.interpreter.ops import handler
-from mla_var3.interpreter.program import Env, Lowering, Runtime, line_of
+from mla_var3.interpreter.arrays import Pointer
+from mla_var3.interpreter.handlers import handler
+from mla_var3.interpreter.lowering import Lowering
+from mla_var3.interpreter.program import Env, Runtime, line_of
 from mla_var3.interpreter.values import to_scalar, to_tensor
 
 Move = Callable[[torch.Tensor], torch.Tensor]

@@ -15,7 +15,8 @@ from cuda.tile._datatype import DType
 
 from mla_var3.interpreter import taint
 from mla_var3.interpreter.launch_report import SourceLine
-from mla_var3.interpreter.program import Env, Lowering, Runtime, Step
+from mla_var3.interpreter.lowering import Lowering
+from mla_var3.interpreter.program import Env, Runtime, Step
 from mla_var3.interpreter.values import full, held_dtype, wrap_int
 
 #: What hardware gives for padding that no mode determines: the tensor memory accelerator fills

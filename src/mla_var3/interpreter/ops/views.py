@@ -12,10 +12,11 @@ from cuda.tile._ir.type import StridedViewTy
 from cuda.tile._numeric_semantics import PaddingMode
 
 from mla_var3.errors import InterpreterError
-from mla_var3.interpreter.memory import Pointer, View
-from mla_var3.interpreter.ops import handler
+from mla_var3.interpreter.arrays import Pointer, View
+from mla_var3.interpreter.handlers import handler
+from mla_var3.interpreter.lowering import Lowering
 from mla_var3.interpreter.ops.arithmetic import unary_step
-from mla_var3.interpreter.program import Env, Lowering, Runtime, Step, line_of
+from mla_var3.interpreter.program import Env, Runtime, Step, line_of
 from mla_var3.interpreter.values import memory_dtype, wrap_int
 from mla_var3.interpreter.ways import place_of, turn
 

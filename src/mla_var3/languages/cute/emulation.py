@@ -125,7 +125,7 @@ def emulate(
     if arch is None:
         reason = refusal(host, ARCHS[0])
         raise NotExecutableError(f"{name} can be compiled, not executed: it {reason}")
-    from mla_var3.emulator.host import emulating
+    from mla_var3.emulator.emulation import emulating
 
     compiled = compile_host(host, arguments, arch, facts=False)
     with emulating(options) as run:
@@ -146,6 +146,8 @@ def call(
     Raises:
         ToolchainError: It did not compile.
     """
+    from mla_var3.emulator import host_engines
+
     if compiled.error is not None:
         raise ToolchainError(f"{name} cannot be compiled: {compiled.error}")
     module, text = compiled.files[HOST].decode(), _named_here(compiled.files[PTX].decode())
@@ -153,7 +155,7 @@ def call(
         run.own(tensor)
     for tensor in unwritten:
         run.own(tensor, unwritten=True)
-    run.call(module, text, _packed(compiled, host, arguments))
+    host_engines.call(run, module, text, _packed(compiled, host, arguments))
 
 
 def _named_here(text: str) -> str:

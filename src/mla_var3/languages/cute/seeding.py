@@ -210,7 +210,7 @@ def _attempt(work: Callable[[], object]) -> tuple[Values, str]:
 def _run_version(subject: Subject, source: Path, copy: Path, others: Iterable[Options]) -> Seen:
     import torch
 
-    from mla_var3.emulator.host import emulating
+    from mla_var3.emulator.emulation import emulating
     from mla_var3.runtime.check import compare, poison_outputs
 
     torch.manual_seed(0)

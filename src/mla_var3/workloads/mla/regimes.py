@@ -21,8 +21,8 @@ from mla_var3 import devices, tables
 from mla_var3.devices.ceilings import Ceilings
 from mla_var3.errors import DeviceFigureError, KnowledgeError, UnknownNameError
 from mla_var3.roofline.prediction import Prediction, Side, predict
-from mla_var3.workloads import Cost, mla
-from mla_var3.workloads.mla import problems
+from mla_var3.workloads import Cost
+from mla_var3.workloads.mla import costs, problems
 
 Kernel = Literal["flash_mla", "flash_attention", "mla_var6_plus"]
 #: Simplest first: of kernels that are equally fast the first wins.
@@ -34,7 +34,7 @@ READS: Mapping[Kernel, str] = {
     "mla_var6_plus": "latent vectors and the newest keys decompressed",
 }
 #: Kernels whose predictions differ by less than this share count as equally fast.
-TIE = mla.TIE
+TIE = costs.TIE
 DTYPE = "bf16"
 S_VALUES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 T_VALUES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 131072)
@@ -58,18 +58,18 @@ def cost(kernel: Kernel, shape: Shape, s: int, t: int, n: int = 0) -> Cost:
     """FLOPs and bytes of a design; ``n`` is the mixed design's number of decompressed tokens."""
     b, h, d, k, p, w = shape.b, shape.h, shape.d, shape.k, shape.p, shape.w
     if kernel == "flash_mla":
-        return mla.flash_mla_cost(b, h, s, t, k, p, w)
+        return costs.flash_mla_cost(b, h, s, t, k, p, w)
     if kernel == "flash_attention":
-        return mla.flash_attention_cost(b, h, s, t, d, p, w)
-    return mla.mixed_cost(b, h, s, t, n, d, k, p, w)
+        return costs.flash_attention_cost(b, h, s, t, d, p, w)
+    return costs.mixed_cost(b, h, s, t, n, d, k, p, w)
 
 
 @functools.cache  # The crossings ask for the same points again and again.
 def best_n(shape: Shape, s: int, t: int, ceilings: Ceilings) -> int:
-    """The mixed design's best number of decompressed tokens; see ``mla.best_new_tokens``."""
-    return mla.best_new_tokens(
+    """The mixed design's best number of decompressed tokens; see ``costs.best_new_tokens``."""
+    return costs.best_new_tokens(
         shape.b, shape.h, s, t, shape.d, shape.k, shape.p, shape.w,
-        ceilings, mla.MIX,
+        ceilings, costs.MIX,
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def prediction(kernel: Kernel, shape: Shape, s: int, t: int, ceilings: Ceilings)
 @functools.cache
 def bound_us(shape: Shape, s: int, t: int, rates: Ceilings) -> float:
     """Least microseconds over the designs, the mixed one at every n, at a device's bound rates."""
-    mixes = (cost("mla_var6_plus", shape, s, t, n) for n in (*range(0, t, mla.MIX), t))
+    mixes = (cost("mla_var6_plus", shape, s, t, n) for n in (*range(0, t, costs.MIX), t))
     works = [cost("flash_mla", shape, s, t), cost("flash_attention", shape, s, t), *mixes]
     return min(predict(work.flops, work.bytes, rates).time_us for work in works)
 
@@ -302,9 +302,9 @@ def shared_prefix_cost(shape: Shape, s: int, t: int, shared: int, *, decompresse
     if not 0 <= shared <= t:
         raise KnowledgeError(f"shared={shared} must lie between 0 and t={t}")
     b, h, d, k, p, w = shape.b, shape.h, shape.d, shape.k, shape.p, shape.w
-    own = mla.flash_mla_cost(b, h, s, t - shared, k, p, w)
+    own = costs.flash_mla_cost(b, h, s, t - shared, k, p, w)
     if decompressed:
-        return own + mla.prefix_cost(b, h, s, shared, d, p, w)
+        return own + costs.prefix_cost(b, h, s, shared, d, p, w)
     return own + Cost(2 * b * h * s * shared * (2 * k + p), w * shared * (k + p))
 
 
@@ -332,14 +332,14 @@ def formulas() -> Mapping[tuple[Kernel, str], Any]:
     import sympy
 
     b, h, s, t, n, d, k, p, w = sympy.symbols("b h s t n d k p w", positive=True)
-    costs: dict[Kernel, Any] = {
-        "flash_mla": mla.flash_mla_cost(b, h, s, t, k, p, w),
-        "flash_attention": mla.flash_attention_cost(b, h, s, t, d, p, w),
-        "mla_var6_plus": mla.mixed_cost(b, h, s, t, n, d, k, p, w),
+    models: dict[Kernel, Any] = {
+        "flash_mla": costs.flash_mla_cost(b, h, s, t, k, p, w),
+        "flash_attention": costs.flash_attention_cost(b, h, s, t, d, p, w),
+        "mla_var6_plus": costs.mixed_cost(b, h, s, t, n, d, k, p, w),
     }
     return {
         (kernel, part): getattr(model, part)
-        for kernel, model in costs.items()
+        for kernel, model in models.items()
         for part in ("flops", "bytes")
     }
 
@@ -408,7 +408,7 @@ def calculator_spec() -> dict[str, Any]:
             for kernel in KERNELS
         ],
         "time_us": "Math.max(flops / (tflops * 1e6), bytes / (gbps * 1e3))",
-        "multiple": mla.MIX,
+        "multiple": costs.MIX,
         "flops_crossing": "k*d/(k - d)",
         "tie": TIE,
     }  # fmt: skip

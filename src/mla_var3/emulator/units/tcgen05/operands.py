@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import BULK, PC_MASK, TENSOR, Event
 from mla_var3.emulator.granules import ranges
-from mla_var3.emulator.lower.base import SHARED_START
 from mla_var3.emulator.units.tcgen05.descriptors import Matrix
+from mla_var3.emulator.windows import SHARED_START
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine

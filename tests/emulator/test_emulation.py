@@ -1,0 +1,17 @@
+"""What kernels an emulation keeps lowered."""
+
+import pytest
+
+from mla_var3.emulator import emulation
+
+
+@pytest.mark.parametrize(("variables", "shared"), [("", True), (".global .u32 kept;", False)])
+def test_a_lowered_kernel_is_shared_unless_it_holds_memory(variables: str, shared: bool) -> None:
+    place = "mov.u64 %rd1, kept;" if variables else "mov.u64 %rd1, 0;"
+    text = (
+        f".version 8.0\n.target sm_90\n.address_size 64\n{variables}\n"
+        f".visible .entry kernel()\n{{\n.reg .b64 %rd<2>;\n{place}\nret;\n}}\n"
+    )
+    first, again = (emulation._program(text, "kernel") for _ in range(2))
+    assert bool(first.storage) is not shared
+    assert (first is again) is shared
