@@ -1,4 +1,4 @@
-"""Writes the table of docs/emulator.md: the emulator's counts beside those of Nsight Compute.
+"""Writes the table of docs/emulator-trust.md: the emulator's counts beside those of Nsight Compute.
 
 Run by ``python -m generators.committed.counts``; a test fails where the page is out of date.
 """
@@ -14,7 +14,7 @@ from mla_var3.app.counts import AGREE, TARGET, Compared, Row, Table, read
 from mla_var3.paths import repo_root, write_atomic
 from mla_var3.tables import cell, code, table
 
-PAGE = "docs/emulator.md"
+PAGE = "docs/emulator-trust.md"
 BEGIN, END = "<!-- counts: python -m generators.committed.counts -->", "<!-- /counts -->"
 
 

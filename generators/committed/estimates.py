@@ -1,4 +1,4 @@
-"""Writes the table of docs/emulator.md that holds the emulator's clock against measured times.
+"""Writes the table of docs/emulator-trust.md that holds the emulator's clock against measured times.
 
 Run by ``python -m generators.committed.estimates``; a test fails where the page is out of date.
 """
@@ -15,7 +15,7 @@ from mla_var3.app.estimates import TARGET, Compared, cases, compared, correlatio
 from mla_var3.paths import repo_root, write_atomic
 from mla_var3.tables import cell, code, table
 
-PAGE = "docs/emulator.md"
+PAGE = "docs/emulator-trust.md"
 BEGIN = "<!-- estimates: python -m generators.committed.estimates -->"
 END = "<!-- /estimates -->"
 

@@ -294,7 +294,7 @@ def metrics_page(site: Site) -> Page:
         )
     head = ["Metric", "Origin", "Look at", "Moves"]
     shown = filterable(table(head, rows), "metrics", ("Origin",))
-    schema = link("docs/contributing/knowledge.md#metrics")
+    schema = link("docs/contributing/metrics.md")
     content = f"""# Metrics to patterns
 
 A metric of your record, and the patterns it points to: the condition that makes a pattern worth \

@@ -34,5 +34,6 @@ def tree(tmp_path) -> Tree:
     tree = plant(tmp_path)
     tree.write("CONTRIBUTING.md", "# Contributing\n\nText.\n")
     tree.write(f"{glossary.FOLDER}/mla.md", "---\nterm: MLA\ngroup: The problem\n---\n\nA kind.\n")
-    tree.write("docs/contributing/knowledge.md", "# Writing knowledge\n\n## Metrics\n\nText.\n")
+    for page in ("knowledge", "metrics", "checks"):
+        tree.write(f"docs/contributing/{page}.md", f"# {page}\n\nText.\n")
     return tree

@@ -10,7 +10,7 @@ import pytest
 
 from mla_var3 import front
 from mla_var3.errors import KnowledgeError
-from mla_var3.knowledge import pages
+from mla_var3.knowledge import pages, reference
 from mla_var3.knowledge.__main__ import main
 
 from .trees import ANTI, BEFORE, DESIGNS, PAGE, is_stale
@@ -76,11 +76,9 @@ def test_match(here, capsys):
 def test_reference(here, capsys):
     with pytest.raises(KnowledgeError, match=r"cannot read docs/contributing/knowledge\.md"):
         main(["reference"])
-    marks = "".join(
-        f"[//]: # (begin {p})\n[//]: # (end {p})\n"
-        for p in ("directives", "figures", "metrics", "checks")
-    )
-    here.write("docs/contributing/knowledge.md", marks)
+    for page, parts in reference.PAGES.items():
+        marks = "".join(f"[//]: # (begin {p})\n[//]: # (end {p})\n" for p in parts)
+        here.write(f"{reference.FOLDER}/{page}", marks)
     assert main(["reference", "--check"]) == 1
     assert "out of date" in capsys.readouterr().out
     assert main(["reference"]) == 0

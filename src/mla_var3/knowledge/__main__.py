@@ -204,7 +204,7 @@ def renew_reference(check: bool = False) -> int:
         check: Change nothing; exit with 1 when the page is out of date.
     """
     fresh = reference.reference(repo_root(), check=check)
-    print(f"{reference.PAGE}: {'fresh' if fresh else 'out of date' if check else 'written'}")
+    print(f"{reference.FOLDER}: {'fresh' if fresh else 'out of date' if check else 'written'}")
     return EXIT_FINDINGS if check and not fresh else 0
 
 

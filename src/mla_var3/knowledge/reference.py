@@ -1,4 +1,4 @@
-"""Writes the reference tables in docs/contributing/knowledge.md from the code.
+"""Writes the reference tables of the pages in docs/contributing from the code.
 
 Generated parts stand between a line ``[//]: # (begin NAME)`` and a line ``[//]: # (end NAME)``.
 """
@@ -18,7 +18,7 @@ from mla_var3.knowledge.directives import DIRECTIVES
 from mla_var3.paths import write_atomic
 from mla_var3.tables import cell, table
 
-PAGE = Path("docs", "contributing", "knowledge.md")
+FOLDER = Path("docs", "contributing")
 
 
 def checks_text() -> str:
@@ -27,7 +27,7 @@ def checks_text() -> str:
     for check in CHECKS:
         doc = inspect.cleandoc(type(check).__doc__ or "")
         mark = "" if check.severity == "error" else "\n\nA finding is a warning."
-        parts.append(f"### {check.id}\n\n{doc}{mark}")
+        parts.append(f"## {check.id}\n\n{doc}{mark}")
     return "\n\n".join(parts)
 
 
@@ -57,50 +57,54 @@ def figures_text() -> str:
     return table(["Figure", "Becomes"], rows)
 
 
-PARTS: dict[str, Callable[[], str]] = {
-    "checks": checks_text,
-    "metrics": metrics_text,
-    "directives": directives_text,
-    "figures": figures_text,
+#: The parts of each page, by its file in ``FOLDER``.
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "knowledge.md": {"directives": directives_text, "figures": figures_text},
+    "metrics.md": {"metrics": metrics_text},
+    "checks.md": {"checks": checks_text},
 }
 
 
-def updated(text: str) -> str:
-    """``text`` with every generated part renewed.
+def updated(page: str, text: str) -> str:
+    """``text`` of a page of ``PAGES`` with every generated part renewed.
 
     Raises:
         KnowledgeError: A part's marks are missing.
     """
-    for name, make in PARTS.items():
+    for name, make in PAGES[page].items():
         begin, end = f"[//]: # (begin {name})", f"[//]: # (end {name})"
         pattern = re.compile(rf"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
         count = len(pattern.findall(text))
         if count != 1:
-            raise KnowledgeError(f"{PAGE} must hold the marks of part {name!r} once, not {count}")
+            where = FOLDER / page
+            raise KnowledgeError(f"{where} must hold the marks of part {name!r} once, not {count}")
         head, _, rest = text.partition(begin)
         text = f"{head}{begin}\n\n{make()}\n\n{end}{rest.partition(end)[2]}"
     return text
 
 
 def reference(root: Path, *, check: bool) -> bool:
-    """Renew the generated parts of the page, or only look whether they are fresh.
+    """Renew the generated parts of the pages, or only look whether they are fresh.
 
     Args:
         root: Top of the checkout.
         check: Change nothing.
 
     Returns:
-        Whether the page was fresh.
+        Whether all were fresh.
 
     Raises:
-        KnowledgeError: The page is missing or lacks a mark.
+        KnowledgeError: A page is missing or lacks a mark.
     """
-    path = root / PAGE
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise KnowledgeError(f"cannot read {PAGE}: {error.strerror}") from error
-    fresh = updated(text)
-    if fresh != text and not check:
-        write_atomic(path, fresh)
-    return fresh == text
+    fresh = True
+    for page in PAGES:
+        path = root / FOLDER / page
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise KnowledgeError(f"cannot read {FOLDER / page}: {error.strerror}") from error
+        renewed = updated(page, text)
+        fresh &= renewed == text
+        if renewed != text and not check:
+            write_atomic(path, renewed)
+    return fresh

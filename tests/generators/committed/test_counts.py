@@ -1,4 +1,4 @@
-"""The table of docs/emulator.md is that of today's counts."""
+"""The table of docs/emulator-trust.md is that of today's counts."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Check(ABC):
     """One check; the first line of its docstring says what it demands, the rest why.
 
     Attributes:
-        id: Kebab-case name, the anchor in docs/contributing/knowledge.md.
+        id: Kebab-case name, the anchor in docs/contributing/checks.md.
         severity: Of its findings.
     """
 
