@@ -1,4 +1,4 @@
-"""Writes the table of docs/emulator-trust.md that holds the emulator's clock against measured times.
+"""Writes the table of docs/emulator-trust.md: the emulator's clock beside measured times.
 
 Run by ``python -m generators.committed.estimates``; a test fails where the page is out of date.
 """

@@ -51,8 +51,9 @@ def page(site: Site, source: str) -> Page:
         "One run timed both sides of a row in turns; times are its medians, and each leads to its "
         "record. Ours is the fastest kernel of that run that does the same work. Where several "
         "runs timed both at a problem, the row is of the newest in which ours did as well against "
-        f"{name} as in any; the advisor answers from the same run. As fast means that two medians "
-        f"differ by less than {NOISE:.1%}.",
+        f"{name} as in any; the advisor answers from the same run, and names a kernel that does "
+        "more where that is faster still. As fast means that two medians differ by less than "
+        f"{NOISE:.1%}.",
         SIZES,
         *parts,
         f"## With a prefix that all sequences share\n\nOur kernel reads keys and values of the "

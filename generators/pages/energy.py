@@ -10,7 +10,7 @@ from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages.kernels import run_version
 from generators.write import figures
-from generators.write.text import cell, sections, table
+from generators.write.text import cell, fold, sections, table
 from mla_var3.devices import Device, Power
 from mla_var3.errors import DeviceFigureError
 from mla_var3.knowledge.evidence import Link
@@ -71,7 +71,11 @@ def section(site: Site, device: Device, link: Link) -> str:
         f"the {power.watts:g} W that the board may draw, it lowers the clock, and arithmetic slows "
         f"as much: the third time of a reference, from {power.tflops:g} TFLOP/s at full clock.",
         _bound(site, least, device),
-        table(_HEAD, [_cells(site, row, link) for row in found], right=_HEAD[2:9]),
+        fold(
+            "Every window",
+            f"{len(found)} records: watts, clock, joules measured and by the model",
+            table(_HEAD, [_cells(site, row, link) for row in found], right=_HEAD[2:9]),
+        ),
     )
 
 

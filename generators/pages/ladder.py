@@ -28,6 +28,8 @@ from mla_var3.workloads import workloads
 VERDICT = "Against the version before, over all problems"
 #: Heading of times that no column shows.
 APART = "In other runs"
+#: The table of more versions of one design waits to be opened: the bars above it say the times.
+LONG = 10
 #: Fewer versions make no staircase.
 _STEPS = 3
 
@@ -281,6 +283,8 @@ def section(
     kind = "ladder" if every else "ladder ladder--ideas"
     rows = f'<div class="{kind}" markdown="1">\n\n{rows}\n\n</div>'
     steps = sum(map(len, designs))
+    if every and steps > LONG:
+        rows = fold("The ladder as a table", f"all {steps} steps: times and verdicts", rows)
     if folded:
         opened = fold("The ladder", f"all {steps} steps: idea, times, verdict", rows)
         rows = sections(opened, _every_step(designs, link))

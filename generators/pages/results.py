@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from generators.draw import charts
 from generators.model import compare, problems, targets
@@ -15,7 +15,7 @@ from generators.pages.proofs import checked
 from generators.pages.version_facts import why_not
 from generators.write import figures, verdicts
 from generators.write.page import Page
-from generators.write.text import cell, factored, fold, meta, sections, table
+from generators.write.text import capital, cell, factored, fold, meta, sections, table
 from mla_var3.devices import Device
 from mla_var3.evidence import CPU
 from mla_var3.evidence.compare import NOISE, repeats
@@ -29,6 +29,8 @@ EXPLORER = "results/explorer.md"
 FOUND_BY = ("all records", "download all records", "every measurement", "which GPUs were measured")
 #: Problems of a workload above which the table of each is folded.
 MANY = 6
+#: More problems stand behind a line per regime.
+LISTED = 30
 #: Problems of a workload above which the table of the fastest is folded.
 LONG = 20
 
@@ -253,14 +255,26 @@ def _layer(site: Site, target: str, layer: str, runs: list[Run], link: Link) -> 
             continue
         found.append((str(problem), group, sections(*boards).strip()))
     # A page of many tables is read by nobody: each then stands behind its fastest.
-    parts += [
-        fold(cell(name), _fastest_said(group), text)
-        if len(found) > MANY
-        else f"### {cell(name)}\n\n{text}"
-        for name, group, text in found
-    ]
+    if len(found) > MANY:
+        parts += _folded(found)
+    else:
+        parts += [f"### {cell(name)}\n\n{text}" for name, _, text in found]
     parts += [_failures(site, runs, link), _checked_only(only_checked)]
     return sections(f"## {cell(figures.layer_title(layer))}", *parts)
+
+
+def _folded(found: Sequence[tuple[str, list[Run], str]]) -> list[str]:
+    """Problems behind a line each; of very many those of one regime behind another line."""
+    regimes: dict[str, list[str]] = {}
+    for name, group, text in found:
+        regime = problems.problem_of(group[0].record).regime
+        regimes.setdefault(regime, []).append(fold(cell(name), _fastest_said(group), text))
+    if len(found) <= LISTED or len(regimes) == 1:
+        return [one for folded in regimes.values() for one in folded]
+    return [
+        fold(cell(capital(regime or "other")), f"{len(folded)} problems", "\n\n".join(folded))
+        for regime, folded in regimes.items()
+    ]
 
 
 def _fastest_said(runs: list[Run]) -> str:

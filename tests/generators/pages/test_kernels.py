@@ -499,5 +499,24 @@ def test_a_ladder_says_that_no_record_has_the_library_all_compare_with(site):
         link = site.link(kernels.design_page(versions[0]))
         return ladder.section(site, [versions], link, title="", every=True)
 
+    # The bars say the times of many steps: their table waits to be opened.
+    assert "The ladder as a table" in said("flash_mla@cute-dsl")
+    assert "The ladder as a table" not in said("sparse_mla")
     assert "FlashMLA has no row" in said("sparse_mla")
     assert "FlashMLA has no row" not in said("flash_mla@cute-dsl")
+
+
+def test_a_ladder_names_both_bounds_where_the_library_does_more_work(site):
+    def bounds(design: str) -> list[list[str]]:
+        versions = site.designs()[design]
+        link = site.link(kernels.design_page(versions[0]))
+        text = ladder.section(site, [versions], link, title="", every=True)
+        return [row for row in rows(text, "| Version") if row[0].startswith("The bound")]
+
+    spared, whole = bounds("mla_shared_prefix@cute-dsl")
+    assert (spared[0], whole[0]) == (
+        "The bound, spared the shared work",
+        "The bound of all the work",
+    )
+    assert [row[0] for row in bounds("flash_mla@cute-dsl")] == ["The bound"]
+    assert float(spared[2].split()[0]) < 0.6 * float(whole[2].split()[0])  # At s=16.

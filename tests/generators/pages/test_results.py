@@ -231,6 +231,21 @@ def test_results_lead_to_the_advisor(site, pages):
         assert "[the MLA advisor](../mla/index.md)" in found[path]
 
 
+def test_very_many_problems_stand_behind_a_line_per_regime(site):
+    def drawn(many: int) -> str:
+        runs = [at("flash_mla@cute-dsl", "v5", s, 10.0, t=64 * t)
+                for s in (1, 2) for t in range(1, many + 1)]  # fmt: skip
+        return page(on(site, *runs), f"results/{GPU}.md").content
+
+    few, many = drawn(10), drawn(results.LISTED)
+    assert few.count("<details") == 20
+    assert many.count("<details") == 2 * results.LISTED + 2
+    assert f"<strong>Decode</strong> <span>{results.LISTED} problems</span>" in many
+    outer = many.index("<strong>Speculative</strong>")
+    one, two = (many.index(f"<strong>b=32 h=128 s={s} ") for s in (1, 2))
+    assert one < outer < two
+
+
 def test_a_target_that_is_no_device_has_no_figure(site):
     site = on(site, timed("v1", 10.0, target="some-gpu"))
     text = page(site, "results/some-gpu.md").content
