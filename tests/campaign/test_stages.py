@@ -234,7 +234,10 @@ def test_a_published_campaign_is_whole_and_replaces_the_one_before(begun, tmp_pa
     assert publishing.publish(begun, tmp_path / "campaigns") == folder
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
     assert names == ["README.md", "campaign.json", "memory/v0.json", "versions/mine_v0.py"]
-    assert workspace.read_settings(folder).name == "mine"
+    settings = workspace.read_settings(folder)
+    # A file outside the checkout is named without the folders of whoever published it.
+    assert (settings.name, settings.source) == ("mine", "product.py")
+    assert str(tmp_path) not in "".join(p.read_text() for p in folder.rglob("*.*"))
     begun.memory.path("v0").write_text("{}")
     with pytest.raises(InputError):
         publishing.publish(begun, tmp_path / "campaigns")

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mla_var3 import inputs, roofline
-from mla_var3.devices import Device, find
+from mla_var3.devices import DEVICE_DIR, Device, find
 from mla_var3.devices.ceilings import Power
-from mla_var3.devices.model import UNKNOWN, Figure, dtype_metric
+from mla_var3.devices.model import UNKNOWN, Figure, bound_metrics
 from mla_var3.devices.units import MEASURED_PREFIX
 from mla_var3.errors import DeviceFigureError, InputError, UnknownNameError
-from mla_var3.paths import repo_root
 from mla_var3.roofline.prediction import Prediction
 from mla_var3.tables import axes, microseconds
 from mla_var3.workloads import Cost
@@ -103,6 +102,13 @@ class Work:
     cost: Cost
     source: str
 
+    def __str__(self) -> str:
+        at = axes(self.problem)
+        return (
+            f"Work{f' at {at}' if at else ''} ({self.dtype}): {self.cost.flops:,} FLOP, "
+            f"{self.cost.bytes:,} bytes, by {self.source}"
+        )
+
 
 @dataclass(frozen=True)
 class StepZero:
@@ -144,12 +150,10 @@ class StepZero:
         """All of it as lines of text."""
         work, found = self.work.cost, self.predicted
         tightest, us = self.ceilings()[0]
-        at = axes(self.work.problem)
         lines = [
             f"# Step 0: {self.work.name} on {self.device.name}",
             "",
-            f"Work{f' at {at}' if at else ''} ({self.work.dtype}): {work.flops:,} FLOP, "
-            f"{work.bytes:,} bytes, by {self.work.source}.",
+            f"{self.work}.",
             "",
             "## Figures",
             "",
@@ -207,7 +211,7 @@ def step_zero(work: Work, device: Device, accepted: Sequence[str] = ()) -> StepZ
         DeviceFigureError: A figure is UNKNOWN and was not accepted; asks for it by name.
         UnknownNameError: Something else was accepted.
     """
-    names = (dtype_metric(work.dtype), *STATED, *ENERGY)
+    names = (*bound_metrics(work.dtype), *STATED, *ENERGY)
     for name in accepted:
         if name not in names:
             raise UnknownNameError("figure to accept", name, list(names))
@@ -255,8 +259,13 @@ def sourced(device: Device, metric: str) -> Sourced:
     else:
         figure = device.figure(metric) if own else next(iter(stated), None)
     path = f"{FOLDER}/{device.key}.toml"
-    text = (repo_root() / path).read_text(encoding="utf-8")
+    text = _file(path).read_text(encoding="utf-8")
     return Sourced(metric, figure, path, _line(text, device, figure))
+
+
+def _file(path: str) -> Path:
+    """The device file of a path that texts state: these lie with the sources, not with results."""
+    return DEVICE_DIR / Path(path).name
 
 
 def _line(text: str, device: Device, figure: Figure | None) -> int:
@@ -317,7 +326,7 @@ def _disagrees(
     except UnknownNameError:
         return f"names {file}, which does not exist"
     if file not in known:
-        text = (repo_root() / file).read_text(encoding="utf-8")
+        text = _file(file).read_text(encoding="utf-8")
         known[file] = {
             _line(text, device, figure): (lambda figure=figure: figure)  # type: ignore[misc]
             for figure in device.figures
@@ -361,7 +370,7 @@ def of_text(path: Path, device: Device) -> StepZero:
                          "states it once")  # fmt: skip
     dtype, flops, moved = found[0].groups()
     cost = Cost(*(int(number.replace(",", "")) for number in (flops, moved)))
-    names = (dtype_metric(dtype), *STATED, *ENERGY)
+    names = (*bound_metrics(dtype), *STATED, *ENERGY)
     return step_zero(Work(path.stem, {}, dtype, cost, ""), device, names)
 
 
