@@ -225,6 +225,13 @@ def test_the_target_ends_it(based, capsys, monkeypatch):
     assert asked(capsys)["stage"] == "done"
 
 
+def test_a_tolerance_that_no_check_had_is_refused(based):
+    loose = {"status": "passed", "error": 0.0, "tolerance": 0.5}
+    based.memory.update("v0", {"correctness": loose})
+    with pytest.raises(InputError, match=r"v0.json: correctness: no record of v0 states an error"):
+        campaign.main(["next", "mine"])
+
+
 def test_a_published_campaign_is_whole_and_replaces_the_one_before(begun, tmp_path):
     with pytest.raises(UsageError, match="mine has no baseline yet"):
         publishing.publish(begun, tmp_path / "campaigns")

@@ -47,8 +47,6 @@ _TYPED = re.compile(
 )
 #: The line that Step 0 works out itself, which states no hardware; READMEs of old say "least".
 _WORKED_OUT = re.compile(r"^The (?:tightest|least) ceiling is .* us\.$")
-#: How it states the work.
-_WORK = re.compile(r"^Work(?: at .*)? \((\w+)\): ([\d,]+) FLOP, ([\d,]+) bytes, by .*\.$")
 #: What a ceiling holds for, where that is not every run.
 _WHEN = {"power": ", back to back; runs with pauses between them draw less on average"}
 _NAMES: dict[str, str] = {"compute": "tensor", "memory": "DRAM", "power": "power"}
@@ -353,46 +351,3 @@ def require_sourced(path: Path, name: str | None = None) -> None:
     if found:
         place, _, said = found[0].partition(": ")
         raise InputError(f"{place}:", said)
-
-
-# -- a README's own Step 0 -------------------------------------------------------------------------
-
-
-def of_text(path: Path, device: Device) -> StepZero:
-    """Step 0 of the work that a text states, as the device's file gives it today.
-
-    Raises:
-        InputError: The text states no work, or more than one.
-    """
-    found = [m for line in inputs.read_text(path).splitlines() if (m := _WORK.match(line))]
-    if len(found) != 1:
-        raise InputError(f"{path.name}:", f"Work: it is stated {len(found)} times, as Step 0 "
-                         "states it once")  # fmt: skip
-    dtype, flops, moved = found[0].groups()
-    cost = Cost(*(int(number.replace(",", "")) for number in (flops, moved)))
-    names = (*bound_metrics(dtype), *STATED, *ENERGY)
-    return step_zero(Work(path.stem, {}, dtype, cost, ""), device, names)
-
-
-def require_lines(path: Path, told: StepZero) -> None:
-    """Refuse a text that lacks a line of Step 0, or says something else in its place.
-
-    Raises:
-        InputError: Names the line and what belongs there.
-    """
-    lines = inputs.read_text(path).splitlines()
-    own = told.lines()
-    titles = {n: one for n, one in enumerate(lines, 1) if re.match(r"#+ Step 0: ", one)}
-    for number, title in titles.items():
-        if not title.endswith(f" on {told.device.name}"):
-            raise InputError(
-                f"{path.name}:{number}:", f"it says {title!r}, and the device is {told.device.name}"
-            )
-    for line in (told.goal(), *own[own.index("## Figures") :]):
-        if not line or line.startswith("#") or line in lines:
-            continue
-        start = line.split(":")[0] if line.startswith("- ") else re.split(r"\d", line)[0]
-        number = next((n for n, one in enumerate(lines, 1) if one.startswith(start)), 0)
-        at = f"{path.name}:{number}:" if number else f"{path.name}:"
-        said = f"it says {lines[number - 1]!r}" if number else "it lacks a line"
-        raise InputError(at, f"{said}, and Step 0 {line!r}")
