@@ -103,7 +103,7 @@ def test_a_bare_bench_takes_all_designs_of_a_workload(layer, ran, capsys):
 def test_back_ends_compare_by_the_newest_version_that_did_not_fail(ran, monkeypatch):
     entries = [SimpleNamespace(version=v, negative=v == "v3") for v in ("v0", "v2", "v3")]
     logs = {"flash_mla": SimpleNamespace(entries=entries)}
-    monkeypatch.setattr(knowledge, "load_all", lambda: SimpleNamespace(devlogs=logs))
+    monkeypatch.setattr(knowledge, "load_all", lambda root: SimpleNamespace(devlogs=logs))
     bench("--designs=flash_mla,flash_attention", "--newest", "--arch=sm_90", "--no_check")
     last = versions_of("flash_attention")[-1]
     assert [key for _, key, _, _ in ran] == ["flash_mla v2", last]

@@ -189,6 +189,9 @@ def test_the_program_that_rocprofv3_runs_is_one(tmp_path, monkeypatch):
 
 def test_the_plan_for_an_nvidia_device_has_our_modes(capsys):
     told = said(capsys, "plan", "gemm", "v0", "--problem=m=256")
+    assert told.startswith(
+        "gemm v0: Work at bf16 m=256 n=8192 k=8192 (bf16): 34,359,738,368 FLOP, "
+    )
     assert "$ nox -s profile -- gemm v0 --m=256 --prof_type=ncu" in told
     assert "not run" not in told
 

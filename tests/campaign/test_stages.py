@@ -225,6 +225,13 @@ def test_the_target_ends_it(based, capsys, monkeypatch):
     assert asked(capsys)["stage"] == "done"
 
 
+def test_a_tolerance_that_no_check_had_is_refused(based):
+    loose = {"status": "passed", "error": 0.0, "tolerance": 0.5}
+    based.memory.update("v0", {"correctness": loose})
+    with pytest.raises(InputError, match=r"v0.json: correctness: no record of v0 states an error"):
+        campaign.main(["next", "mine"])
+
+
 def test_a_published_campaign_is_whole_and_replaces_the_one_before(begun, tmp_path):
     with pytest.raises(UsageError, match="mine has no baseline yet"):
         publishing.publish(begun, tmp_path / "campaigns")
@@ -234,7 +241,10 @@ def test_a_published_campaign_is_whole_and_replaces_the_one_before(begun, tmp_pa
     assert publishing.publish(begun, tmp_path / "campaigns") == folder
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
     assert names == ["README.md", "campaign.json", "memory/v0.json", "versions/mine_v0.py"]
-    assert workspace.read_settings(folder).name == "mine"
+    settings = workspace.read_settings(folder)
+    # A file outside the checkout is named without the folders of whoever published it.
+    assert (settings.name, settings.source) == ("mine", "product.py")
+    assert str(tmp_path) not in "".join(p.read_text() for p in folder.rglob("*.*"))
     begun.memory.path("v0").write_text("{}")
     with pytest.raises(InputError):
         publishing.publish(begun, tmp_path / "campaigns")

@@ -98,6 +98,16 @@ def test_other_numbers_need_none(text):
     assert faults(text, "x") == []
 
 
+def test_work_in_fp32_takes_the_larger_of_its_two_rates():
+    """Where nobody states TF32's, it asks; vector units alone would be no ceiling."""
+    work = Work("w", {}, "float32", Cost(2 * 4096**3, 3 * 4 * 4096**2), "hand")
+    found = step_zero(work, find("nvidia-h200-sxm"), stepzero.ENERGY)
+    assert [f.metric for f in found.figures[:2]] == ["fp32_vector", "tensor_tf32"]
+    assert dict(found.ceilings())["tensor"] == pytest.approx(2 * 4096**3 / 494.7e6)
+    with pytest.raises(DeviceFigureError, match="--accept=tensor_tf32"):
+        step_zero(work, find("nvidia-rtx-5090"), stepzero.ENERGY)
+
+
 def test_the_command_takes_versions_and_files(tmp_path, capsys):
     path = tmp_path / "product.py"
     path.write_text(TORCH)

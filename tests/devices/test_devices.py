@@ -197,7 +197,7 @@ def test_unsupported_figure_says_why() -> None:
 
 def test_sparse_figure_is_not_used_as_dense() -> None:
     with pytest.raises(DeviceFigureError, match="with sparsity only"):
-        devices.load("nvidia-h200-sxm").figure("tensor_tf32")
+        devices.load("nvidia-h800-sxm").figure("tensor_tf32")
     assert devices.load("nvidia-h200-sxm").figure("tensor_tf32", "sparsity").normalised == 989
 
 
@@ -257,6 +257,16 @@ def test_arch_without_a_device(arch: str) -> None:
 )
 def test_dtype_metric(dtype: str | torch.dtype, metric: str) -> None:
     assert devices.dtype_metric(dtype) == metric
+
+
+def test_products_of_fp32_are_bounded_by_tf32_where_its_rate_is_stated() -> None:
+    rate = {"unit": "TFLOPS"}
+    rows = [figure(value=1), figure("fp32_vector", value=67, **rate)]
+    sparse = figure("tensor_tf32", value=989, condition="with sparsity", **rate)
+    assert device(*rows, sparse).bound("float32").tflops == 67
+    dense = figure("tensor_tf32", value=494.7, **rate)
+    assert device(*rows, sparse, dense).bound("fp32").tflops == 494.7
+    assert device(*rows, dense).ceilings("float32").tflops == 67
 
 
 def test_dtype_without_a_metric() -> None:

@@ -23,7 +23,7 @@ from mla_var3.app.options import tyro_field
 from mla_var3.errors import NotExecutableError, PlanError, ToolchainError, UsageError
 from mla_var3.evidence import Passed, Record
 from mla_var3.evidence.compare import said
-from mla_var3.paths import relative, write_atomic
+from mla_var3.paths import kernels_dir, relative, write_atomic
 from mla_var3.runtime import costs, registry
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
@@ -148,7 +148,7 @@ def chosen(argv: Sequence[str]) -> list[Version]:
 
 def newest(versions: Sequence[Version]) -> list[Version]:
     """Of each design its newest version that its devlog does not mark as a failure."""
-    catalogue = knowledge.load_all()
+    catalogue = knowledge.load_all(kernels_dir().parent)  # A root for records alone has none.
     failed = {
         (design, entry.version)
         for design, log in catalogue.devlogs.items()

@@ -185,6 +185,7 @@ def plan(
         if is_amd
         else measuring.of_nvidia(subject, flags)
     )
+    print(f"{found.work.name}: {found.work}")
     for what, us in found.ceilings():
         print(f"{what} ceiling on {board.key}: {microseconds(us)} us")
     print(f"target: {microseconds(found.target_us)} us")

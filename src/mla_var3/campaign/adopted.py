@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mla_var3 import evidence, languages, paths
 from mla_var3.blobs import blob_id
-from mla_var3.campaign import contract, reaching, running
+from mla_var3.campaign import absent, contract, reaching, running
 from mla_var3.campaign.contract import Contract, Kind
 from mla_var3.campaign.running import Launched, Trace
 from mla_var3.errors import InputError, PlanError, ToolchainError
@@ -49,9 +49,9 @@ class Checked:
         cost: FLOPs of the reference, as torch counts them, else those that ran; and the bytes of
             inputs and outputs, each once.
         counted: What counted the FLOPs.
-        dtype: Element type of the first floating-point tensor, inputs before outputs.
+        dtype: Narrowest floating-point type of its tensors.
         rate: Element type at whose rate no kernel beats it: operands of 8 bits or fewer may be
-            multiplied as such, wider ones at most as 16 bits.
+            multiplied as such, wider ones as 16 bits, and as TF32 where all have 32 bits.
     """
 
     problem: Mapping[str, Scalar]
@@ -150,9 +150,12 @@ def checked_of(
         flops = sum(one.flops for one in trace.launches)
         counted = "what the kernels executed" if flops else ""
     floats = [t for t in tensors if t.is_floating_point()]
-    dtype = str(floats[0].dtype).removeprefix("torch.") if floats else "float32"
+    least = min(floats, key=lambda t: t.element_size(), default=None)
+    dtype = str(least.dtype).removeprefix("torch.") if least is not None else "float32"
     narrow = any(t.element_size() == 1 and str(t.dtype) != "torch.bool" for t in tensors)
-    cost, rate = Cost(flops, sum(moved.values())), "fp8" if narrow else "bf16"
+    wide = least is not None and least.element_size() >= 4
+    rate = "fp8" if narrow else "fp32" if wide else "bf16"
+    cost = Cost(flops, sum(moved.values()))
     return Checked(problem, errors, trace, cost, counted, dtype, rate)
 
 
@@ -222,9 +225,11 @@ def adopt(path: Path, archs: str | None = None) -> Adopted:
 
     Raises:
         InputError: It lacks one, or cannot be read.
+        ToolchainError: The language of its kernels is not installed.
     """
     if not path.is_file():
         raise InputError(str(path), "is not a file")
+    absent.require_installed(path)
     kind = contract.kind_of(path)
     own = contract.constant(path, contract.ARCH) or None
     return Adopted(path.resolve(), kind, running.archs_of(kind, archs or own))

@@ -45,9 +45,9 @@ def publish(found: Workspace, folder: Path | None = None) -> Path:
             shutil.copy(source, part / name)
     settings = found.settings
     if settings.source is not None:  # As seen from the checkout, since others have it elsewhere.
-        settings = settings.model_copy(
-            update={"source": paths.relative(Path(settings.source), paths.repo_root())}
-        )
+        seen = Path(paths.relative(Path(settings.source), paths.repo_root()))
+        shown = seen.name if seen.is_absolute() else seen.as_posix()
+        settings = settings.model_copy(update={"source": shown})
     write_atomic(part / SETTINGS, json.dumps(settings.model_dump(mode="json"), indent=1) + "\n")
     shutil.rmtree(target, ignore_errors=True)
     part.replace(target)

@@ -65,6 +65,7 @@ def _faults(
     correct = entry.correctness
     if correct.status == "passed" and (correct.error is None or correct.tolerance is None):
         yield "correctness: it passed, without an error and a tolerance"
+    yield from _of_check(found, entry)
     for name in entry.evidence:
         if name not in addresses:
             yield f"evidence: there is no record {name}"
@@ -79,6 +80,33 @@ def _faults(
     for pitfall in entry.pitfalls:
         if told := stepzero.typed(f"{pitfall.pitfall} {pitfall.fix}"):
             yield f"pitfalls: {told!r} names no source"
+    if entry.origin == "campaign":
+        yield from _of_plan(found, entry)
+
+
+def _of_plan(found: Workspace, entry: Entry) -> Iterator[str]:
+    """What an entry says otherwise than its plan."""
+    plan, name = found.plan(entry.version), entry.plan
+    for field in ("parent", "hypothesis", "pattern", "change"):
+        said, planned = getattr(entry, field), getattr(plan, field)
+        if said != planned:
+            yield f"{field}: it is {said!r}, and {planned!r} in {name}"
+
+
+def _of_check(found: Workspace, entry: Entry) -> Iterator[str]:
+    """What is wrong with the check of an entry, where records state that of the version."""
+    correct = entry.correctness
+    if not found.version(entry.version).is_file():
+        return
+    checks = [
+        getattr(r.outcome, "correctness", None) for r in found.subject.records_of(entry.version)
+    ]
+    stated = {(c.max_relative_error, c.tolerance) for c in checks if c is not None}
+    if correct.status == "passed" and stated and (correct.error, correct.tolerance) not in stated:
+        yield (
+            f"correctness: no record of {entry.version} states an error of {correct.error} "
+            f"within {correct.tolerance}"
+        )
 
 
 def _of_difference(found: Workspace, entry: Entry) -> Iterator[str]:
@@ -86,6 +114,9 @@ def _of_difference(found: Workspace, entry: Entry) -> Iterator[str]:
     parent = entry.parent
     if entry.origin != "campaign" or parent is None:
         return
+    for name in entry.diff.files:
+        if name not in found.subject.sources(entry.version):
+            yield f"diff.files: {entry.version} has no file {name}"
     if found.version(parent).is_file() and found.version(entry.version).is_file():
         added, removed = found.difference(parent, entry.version)
         if (entry.diff.added, entry.diff.removed) != (added, removed):

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mla_var3 import inputs, roofline
-from mla_var3.devices import Device, find
+from mla_var3.devices import DEVICE_DIR, Device, find
 from mla_var3.devices.ceilings import Power
-from mla_var3.devices.model import UNKNOWN, Figure, dtype_metric
+from mla_var3.devices.model import UNKNOWN, Figure, bound_metrics
 from mla_var3.devices.units import MEASURED_PREFIX
 from mla_var3.errors import DeviceFigureError, InputError, UnknownNameError
-from mla_var3.paths import repo_root
 from mla_var3.roofline.prediction import Prediction
 from mla_var3.tables import axes, microseconds
 from mla_var3.workloads import Cost
@@ -48,8 +47,6 @@ _TYPED = re.compile(
 )
 #: The line that Step 0 works out itself, which states no hardware; READMEs of old say "least".
 _WORKED_OUT = re.compile(r"^The (?:tightest|least) ceiling is .* us\.$")
-#: How it states the work.
-_WORK = re.compile(r"^Work(?: at .*)? \((\w+)\): ([\d,]+) FLOP, ([\d,]+) bytes, by .*\.$")
 #: What a ceiling holds for, where that is not every run.
 _WHEN = {"power": ", back to back; runs with pauses between them draw less on average"}
 _NAMES: dict[str, str] = {"compute": "tensor", "memory": "DRAM", "power": "power"}
@@ -103,6 +100,13 @@ class Work:
     cost: Cost
     source: str
 
+    def __str__(self) -> str:
+        at = axes(self.problem)
+        return (
+            f"Work{f' at {at}' if at else ''} ({self.dtype}): {self.cost.flops:,} FLOP, "
+            f"{self.cost.bytes:,} bytes, by {self.source}"
+        )
+
 
 @dataclass(frozen=True)
 class StepZero:
@@ -144,12 +148,10 @@ class StepZero:
         """All of it as lines of text."""
         work, found = self.work.cost, self.predicted
         tightest, us = self.ceilings()[0]
-        at = axes(self.work.problem)
         lines = [
             f"# Step 0: {self.work.name} on {self.device.name}",
             "",
-            f"Work{f' at {at}' if at else ''} ({self.work.dtype}): {work.flops:,} FLOP, "
-            f"{work.bytes:,} bytes, by {self.work.source}.",
+            f"{self.work}.",
             "",
             "## Figures",
             "",
@@ -207,7 +209,7 @@ def step_zero(work: Work, device: Device, accepted: Sequence[str] = ()) -> StepZ
         DeviceFigureError: A figure is UNKNOWN and was not accepted; asks for it by name.
         UnknownNameError: Something else was accepted.
     """
-    names = (dtype_metric(work.dtype), *STATED, *ENERGY)
+    names = (*bound_metrics(work.dtype), *STATED, *ENERGY)
     for name in accepted:
         if name not in names:
             raise UnknownNameError("figure to accept", name, list(names))
@@ -255,8 +257,13 @@ def sourced(device: Device, metric: str) -> Sourced:
     else:
         figure = device.figure(metric) if own else next(iter(stated), None)
     path = f"{FOLDER}/{device.key}.toml"
-    text = (repo_root() / path).read_text(encoding="utf-8")
+    text = _file(path).read_text(encoding="utf-8")
     return Sourced(metric, figure, path, _line(text, device, figure))
+
+
+def _file(path: str) -> Path:
+    """The device file of a path that texts state: these lie with the sources, not with results."""
+    return DEVICE_DIR / Path(path).name
 
 
 def _line(text: str, device: Device, figure: Figure | None) -> int:
@@ -317,7 +324,7 @@ def _disagrees(
     except UnknownNameError:
         return f"names {file}, which does not exist"
     if file not in known:
-        text = (repo_root() / file).read_text(encoding="utf-8")
+        text = _file(file).read_text(encoding="utf-8")
         known[file] = {
             _line(text, device, figure): (lambda figure=figure: figure)  # type: ignore[misc]
             for figure in device.figures
@@ -344,46 +351,3 @@ def require_sourced(path: Path, name: str | None = None) -> None:
     if found:
         place, _, said = found[0].partition(": ")
         raise InputError(f"{place}:", said)
-
-
-# -- a README's own Step 0 -------------------------------------------------------------------------
-
-
-def of_text(path: Path, device: Device) -> StepZero:
-    """Step 0 of the work that a text states, as the device's file gives it today.
-
-    Raises:
-        InputError: The text states no work, or more than one.
-    """
-    found = [m for line in inputs.read_text(path).splitlines() if (m := _WORK.match(line))]
-    if len(found) != 1:
-        raise InputError(f"{path.name}:", f"Work: it is stated {len(found)} times, as Step 0 "
-                         "states it once")  # fmt: skip
-    dtype, flops, moved = found[0].groups()
-    cost = Cost(*(int(number.replace(",", "")) for number in (flops, moved)))
-    names = (dtype_metric(dtype), *STATED, *ENERGY)
-    return step_zero(Work(path.stem, {}, dtype, cost, ""), device, names)
-
-
-def require_lines(path: Path, told: StepZero) -> None:
-    """Refuse a text that lacks a line of Step 0, or says something else in its place.
-
-    Raises:
-        InputError: Names the line and what belongs there.
-    """
-    lines = inputs.read_text(path).splitlines()
-    own = told.lines()
-    titles = {n: one for n, one in enumerate(lines, 1) if re.match(r"#+ Step 0: ", one)}
-    for number, title in titles.items():
-        if not title.endswith(f" on {told.device.name}"):
-            raise InputError(
-                f"{path.name}:{number}:", f"it says {title!r}, and the device is {told.device.name}"
-            )
-    for line in (told.goal(), *own[own.index("## Figures") :]):
-        if not line or line.startswith("#") or line in lines:
-            continue
-        start = line.split(":")[0] if line.startswith("- ") else re.split(r"\d", line)[0]
-        number = next((n for n, one in enumerate(lines, 1) if one.startswith(start)), 0)
-        at = f"{path.name}:{number}:" if number else f"{path.name}:"
-        said = f"it says {lines[number - 1]!r}" if number else "it lacks a line"
-        raise InputError(at, f"{said}, and Step 0 {line!r}")

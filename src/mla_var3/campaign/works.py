@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mla_var3.campaign import adopted
+from mla_var3.campaign import absent, adopted
 from mla_var3.campaign.stepzero import Work
 from mla_var3.devices import Device
 from mla_var3.errors import PlanError
@@ -24,11 +24,14 @@ def of_version(version: Version, problem: Mapping[str, Scalar], device: Device) 
 
 
 def of_file(path: Path, sizes: Mapping[str, Scalar]) -> Work:
-    """The work of an adopted file, which is run and checked for it.
+    """The work of an adopted file, which is run and checked for it where its language is installed.
 
     Raises:
         PlanError: It is wrong.
     """
+    if path.is_file() and absent.language_of(path):
+        problem, dtype, cost, source = absent.work_of(path, sizes)
+        return Work(path.name, problem, dtype, cost, source)
     found = adopted.adopt(path)
     checked = found.check(sizes)
     if checked.wrong:

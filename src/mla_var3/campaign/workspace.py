@@ -17,7 +17,7 @@ from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mla_var3 import devices, inputs, paths
-from mla_var3.campaign import copying, stepzero, subjects
+from mla_var3.campaign import copying, restated, stepzero, subjects
 from mla_var3.campaign.memory import Entry, Memory, VersionName
 from mla_var3.campaign.subjects import Subject
 from mla_var3.errors import InputError, ToolchainError, UnknownNameError, UsageError
@@ -251,12 +251,12 @@ class Workspace:
             if not path.is_file():
                 raise InputError(path.name, "is not there; nox -s campaign -- init wrote it")
             stepzero.require_sourced(path, path.relative_to(self.root).as_posix())
-        told = stepzero.of_text(self.root / README, devices.find(self.settings.device))
+        told = restated.of_text(self.root / README, devices.find(self.settings.device))
         target = self.settings.target_us
         if target is None or not math.isclose(target, told.target_us, rel_tol=1e-6):
             raise InputError(f"{SETTINGS}:", f"target_us: it is {target}, and Step 0 of {README} "
                              f"says {told.target_us}")  # fmt: skip
-        stepzero.require_lines(self.root / README, told)
+        restated.require_lines(self.root / README, told)
 
 
 def _fields(text: str) -> dict[str, list[str]]:

@@ -58,6 +58,9 @@ _DTYPE_METRICS = {
     "float32": "fp32_vector",
     "int8": "tensor_int8",
 }
+#: A faster unit that multiplies operands of the type within the error that is accepted: TF32 keeps
+#: 11 bits, and Triton's and cuTile's products of fp32 take it.
+_ALSO = {"fp32_vector": "tensor_tf32"}
 #: Throughput whose joules per FLOP are those of ``energy_per_flop``.
 _SIXTEEN_BITS = ("tensor_bf16_fp32acc", "tensor_fp16_fp32acc")
 _DTYPE_ALIASES = {
@@ -388,13 +391,17 @@ class Device(_Row):
         One basis for all element types: of the published peak and the best that was attained the
         larger one, so that a bound stays one whatever a later kernel reaches. Of power likewise:
         the most that the board was ever seen to draw, for the least joules per FLOP and byte that
-        are stated, and none for the time that passes.
+        are stated, and none for the time that passes. Of fp32 the rate of TF32 counts where it is
+        stated, since products of fp32 operands may run there.
 
         Raises:
             UnknownNameError: The element type has no throughput metric.
             DeviceFigureError: A rate is UNKNOWN.
         """
-        compute = self._largest(dtype_metric(dtype))
+        own, *others = bound_metrics(dtype)
+        stated = {f.metric for f in self.figures if f.is_number and not f.is_sparse}
+        rates = [self._largest(own), *(self._largest(name) for name in others if name in stated)]
+        compute = max(rates, key=lambda figure: figure.normalised)
         memory = self._largest("dram_bandwidth")
         return Ceilings(
             tflops=compute.normalised,
@@ -480,6 +487,16 @@ def dtype_metric(dtype: str | torch.dtype) -> str:
     if name not in _DTYPE_METRICS:
         raise UnknownNameError("element type", name, sorted(_DTYPE_METRICS))
     return _DTYPE_METRICS[name]
+
+
+def bound_metrics(dtype: str | torch.dtype) -> tuple[str, ...]:
+    """The throughput metrics of which the largest bounds an element type, its own first.
+
+    Raises:
+        UnknownNameError: There is none.
+    """
+    own = dtype_metric(dtype)
+    return (own, _ALSO[own]) if own in _ALSO else (own,)
 
 
 def read(path: Path) -> Device:

@@ -10,7 +10,8 @@ import pytest
 from generators.pages import campaigns
 from mla_var3 import devices
 from mla_var3.campaign.memory import Memory
-from mla_var3.campaign.stepzero import of_text, require_lines, require_sourced
+from mla_var3.campaign.restated import of_text, require_lines
+from mla_var3.campaign.stepzero import require_sourced
 from mla_var3.campaign.workspace import README, read_settings
 from mla_var3.paths import repo_root
 from tests.campaign.test_memory import TIMES, V0, V1
