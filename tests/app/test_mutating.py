@@ -97,3 +97,21 @@ def test_an_error_of_a_problem_is_a_refusal(
     assert said is not None
     assert said.refusal == f"{type(raised).__name__}: {raised}"
     assert dataclasses.replace(said, slug="m1").kept == f"refused: {type(raised).__name__}"
+
+
+def test_an_edit_is_judged_by_who_calls_the_function() -> None:
+    """``hopper_attention`` v0 comes first, imports the file, and calls other functions of it."""
+    publish = "publish_max: swapped indices: side, wg.row + 8 * r -> wg.row + 8 * r, side"
+    judges = [v.key for v in registry.versions() if publish in _edits(v)]
+    assert judges == ["flash_mla@cute-dsl v0"]
+
+
+def test_what_changes_nothing_in_named_versions_is_for_the_next_one() -> None:
+    taken = "produce_queries: dropped operand: taken + 1 -> (taken)"
+    assert taken not in _edits(registry.find("hopper_attention", "v0"))
+    assert taken in _edits(registry.find("hopper_attention", "v3"))
+
+
+def _edits(version: registry.Version) -> set[str]:
+    found = mutating.derived(version) if version.language == "cute-dsl" else ()
+    return {one.edit for one in found}

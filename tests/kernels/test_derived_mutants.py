@@ -2,6 +2,11 @@
 
 ``nox -s check -- D V --mutants=N`` finds and records them; here a few are shown again. Of a CuTe
 version so many are judged as a sample has: each takes a compile.
+
+On 2026-11-27 one more was drawn of each of 40 CuTe versions, and a problem showed 36 at once. The
+others change no result: a bound, two prefetches, and more blocks than tiles. Of six that no problem
+had shown before two are of functions that their judge never called, one is of a block's second item
+where it has one, and three change nothing, as ``unreached.toml`` says.
 """
 
 from __future__ import annotations
@@ -40,7 +45,9 @@ SAMPLES: dict[str, int] = {
 DERIVED = [v for v in registry.versions() if next(mutating.derived(v), None) is not None]
 COMPILED = [v for v in DERIVED if languages.find(v.language).cpu_builds is not None]
 INTERPRETED = [v for v in DERIVED if v not in COMPILED]
-VERSIONS = INTERPRETED + [v for v in COMPILED if v.key in SAMPLES]
+SAMPLED = INTERPRETED + [v for v in COMPILED if v.key in SAMPLES]
+#: Of those outside of a sample some were drawn by another chance.
+RECORDED = [v for v in DERIVED if mutating.known(v)]
 #: Chance that is always the same.
 SEED = 7
 
@@ -51,14 +58,14 @@ def every(version: registry.Version) -> list[mutating.Wrong]:
     return list(mutating.derived(version))
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
+@pytest.mark.parametrize("version", SAMPLED, ids=lambda v: v.name)
 def test_every_derived_mutant_is_recorded_or_argued(version: registry.Version) -> None:
     most = SAMPLES.get(version.key, 0)
     left = [one.edit for one in mutating.missed(version, mutating.known(version), most)]
     assert not left, f"run check -- {version.key} --mutants={most}: {left[:3]} and {len(left)} more"
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
+@pytest.mark.parametrize("version", RECORDED, ids=lambda v: v.name)
 def test_nothing_else_is_recorded(version: registry.Version) -> None:
     derived = {(one.place, one.edit) for one in every(version)}
     known = mutating.known(version)
@@ -71,7 +78,7 @@ def test_arguments_are_of_edits_that_exist() -> None:
 
 
 @pytest.mark.sampled(9)
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda v: f"{v.qualified}-{v.version}")
+@pytest.mark.parametrize("version", RECORDED, ids=lambda v: f"{v.qualified}-{v.version}")
 def test_a_recorded_mutant_is_found_again(version: registry.Version) -> None:
     known = mutating.known(version)
     recorded = [w for w in every(version) if w.edit in known.get(w.place, {})]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import pickle
@@ -91,28 +92,38 @@ def path_of(version: Version) -> Path:
 
 
 def derived(version: Version) -> Iterator[Wrong]:
-    """All wrong kernels of a version: edits of the functions that it is the first to call."""
-    language, judges = languages.find(version.language), _judges(version.language)
-    for file in version.source_files():
-        if not any(judges.get((file, line)) == version for line in _lines(version, file)):
-            continue
+    """All wrong kernels that a version judges: edits of functions that it is the first to call.
+
+    What changes nothing in versions that are named is for the next one that calls the function.
+    """
+    language, callers = languages.find(version.language), _callers(version.language)
+    called = calling.called(version)
+    open_ = {at for at in called if version in _may_judge(callers[at])}
+    for file in sorted({file for file, _ in open_}):
         for one in language.mutants(inputs.read_text(file)):
-            if judges.get((file, one.line)) == version:
+            at = file, one.line
+            if at in open_ and _judge(callers[at], one.edit) == version:
                 yield Wrong(version, file, one.edit, one.text)
 
 
-def _lines(version: Version, file: Path) -> Iterator[int]:
-    return (line for place, line in calling.called(version) if place == file)
+def _judge(callers: Sequence[Version], edit: str) -> Version:
+    """Of those that call a function the first in which the edit may change something."""
+    return next((v for v in callers if edit not in unreached.same_here(v)), callers[0])
+
+
+def _may_judge(callers: Sequence[Version]) -> Sequence[Version]:
+    """Those of whom some edit may be to judge: up to the first who argues of none."""
+    return callers[: 1 + sum(1 for _ in itertools.takewhile(unreached.same_here, callers))]
 
 
 @functools.cache
-def _judges(language: str) -> dict[calling.Function, Version]:
-    """By function the version whose problems judge its edits: the first of those that call it."""
-    found: dict[calling.Function, Version] = {}
+def _callers(language: str) -> dict[calling.Function, list[Version]]:
+    """By function the versions that call it."""
+    found: dict[calling.Function, list[Version]] = {}
     for version in registry.versions():
         if version.language == language:
             for function in sorted(calling.called(version)):
-                found.setdefault(function, version)
+                found.setdefault(function, []).append(version)
     return found
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from mla_var3.blobs import once_per_content
 from mla_var3.errors import HyperMlaError
 from mla_var3.paths import relative
 from mla_var3.runtime.execution import Argued
@@ -118,6 +119,16 @@ def same(version: Version) -> dict[str, str]:
     }
 
 
+def same_here(version: Version) -> frozenset[str]:
+    """Derived edits that change no result in versions that are named, of which this is one.
+
+    Raises:
+        HyperMlaError: As for ``named``.
+    """
+    those = (one for one in _read(version).same if version.version in (one.versions or ()))
+    return frozenset(edit for one in those for edit in one.edits)
+
+
 class Reaching(NamedTuple):
     """A problem that lines of a version need, and that chance does not draw.
 
@@ -157,8 +168,11 @@ def findings(version: Version) -> tuple[Argued, ...]:
 
 def _read(version: Version) -> _Gaps:
     path = path_of(version)
-    if not path.exists():
-        return _Gaps()
+    return _parsed(path) if path.exists() else _Gaps()
+
+
+@once_per_content  # Whoever judges the edits of shared code asks for many versions.
+def _parsed(path: Path) -> _Gaps:
     try:
         return _Gaps.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except ValidationError as error:
