@@ -24,7 +24,7 @@ from mla_var3.workloads.mla import drawn_lengths
 from .attention_cases import assert_merged
 
 TILES = st.lists(st.integers(1, 70), min_size=1, max_size=24)
-FREE = Costs(begin=0, split=0, least=1)
+FREE = Costs(begin=0, split=0, least=1, alone=1)
 
 
 def split(rows, sequences):

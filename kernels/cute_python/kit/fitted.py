@@ -15,12 +15,15 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Int32
 
+from mla_var3.kernel.cute_python.kit import fitted_cuts
 from mla_var3.kernel.cute_python.kit.even import COLUMNS, Cut, tiles_of
 from mla_var3.kernel.cute_python.kit.fitted_cuts import MOST, SIZES, Costs
 from mla_var3.kernel.cute_python.kit.ordered import Named, order_rows, workers_of
 
 #: Lanes of a warp, and so many words of so many bits hold which sequences are not placed yet.
 LANES = 32
+#: Bits of a key below the half tiles.
+BITS = MOST.bit_length() - 1
 #: Warps, each of which tries a size at once.
 WARPS = 16
 THREADS = WARPS * LANES
@@ -43,7 +46,7 @@ class Lists(NamedTuple):
     """What a warp fits from, and where it notes what it found."""
 
     lengths: cute.Tensor  # [b]
-    keys: cute.Tensor  # [MOST] falling: half tiles of a sequence, then its number from above
+    keys: cute.Tensor  # [MOST] rising, the last is the longest: half tiles, then a number from above
     names: cute.Tensor  # [MOST] sequences in the order found
     begins: cute.Tensor  # [WORKERS + 1, 4], as ``Begin`` names them
     free: cute.Tensor  # [2]: of this lane's word, what is not placed, and the least key of these
@@ -63,12 +66,6 @@ def room_for(room):
 
 
 @cute.jit
-def lowest_bit(word):
-    """Number of the lowest bit of a word that has one."""
-    return Int32(cute.arch.clz(cute.arch.brev(word)))
-
-
-@cute.jit
 def highest_bit(word):
     """Number of the highest bit of a word that has one."""
     return LANES - 1 - Int32(cute.arch.clz(word))
@@ -85,7 +82,7 @@ class Fitted:
 
     def __init__(self, costs: Costs):
         self.costs = costs
-        self.smallest = costs.begin + costs.split + 2 * costs.least
+        self.smallest = costs.begin + costs.split + fitted_cuts.halves(costs.alone)
 
     @cute.jit
     def __call__(self, lengths: cute.Tensor, cuts: cute.Tensor, stream: cuda.CUstream):
@@ -113,7 +110,7 @@ class Fitted:
             half = halves(tiles_of(lengths, i))
             mine = mine + half + self.costs.begin
             if sequences <= MOST:
-                given[i] = half * MOST + (MOST - 1 - i)
+                given[i] = (half << BITS) + (MOST - 1 - i)
         cute.arch.atomic_add(total.iterator, mine)
         cute.arch.sync_threads()
         if sequences <= MOST:
@@ -135,15 +132,12 @@ class Fitted:
 
     @cute.jit
     def sort(self, sequences, given, keys):
-        """Keys in falling order: more tiles first, of as many in order; past the last none."""
-        for i in cutlass.range(cute.arch.thread_idx()[0], MOST, THREADS, unroll=1):
-            if i < sequences:
-                rank, mine = Int32(0), given[i]
-                for j in cutlass.range(sequences, unroll=4):
-                    rank = rank + Int32(given[j] > mine)
-                keys[rank] = mine
-            else:
-                keys[i] = Int32(NONE)
+        """Keys in rising order, at the end: more tiles come later, of as many the first."""
+        for i in cutlass.range(cute.arch.thread_idx()[0], sequences, THREADS, unroll=1):
+            longer, mine = Int32(0), given[i]
+            for j in cutlass.range(sequences, unroll=4):
+                longer = longer + Int32(given[j] > mine)
+            keys[MOST - 1 - longer] = mine
 
     # ---- one size, by one warp ---------------------------------------------------------------
     @cute.jit
@@ -151,6 +145,7 @@ class Fitted:
         """Fill workers up to a size: whether they hold all."""
         sequences = lists.lengths.shape[0]
         begin, split = self.costs.begin, self.costs.split
+        least = cutlass.min(room_for(size - begin - split), self.costs.least)
         self.begin(lists)
         count, fits = Int32(0), Int32(1)  # sequences placed
         rest, begun, owner = Int32(0), Int32(0), Int32(0)
@@ -173,14 +168,15 @@ class Fitted:
                     lists.begins[owner, int(Begin.LAST)] = worker
             while (filled == 0) & (count < sequences):
                 # The last one takes what is left.
-                half = self.take(lists, count, Int32(NONE) if final > 0 else room - begin)
+                most = NONE if final > 0 else room - begin
+                half = self.take(lists, count, most)
                 if half > 0:
                     count, room = count + 1, room - half - begin
                     fits = Int32(0) if room < 0 else fits
                 else:
                     taken, filled = room_for(room - begin - split), Int32(1)
-                    if taken >= self.costs.least:
-                        rest = self.take(lists, count, Int32(NONE)) // 2 - taken
+                    if taken >= least:
+                        rest = (self.take(lists, count, NONE) >> 1) - taken
                         count, begun, owner = count + 1, taken, Int32(worker)
         lists.begins[workers, int(Begin.PLACE)] = sequences
         lists.begins[workers, int(Begin.TILE)] = Int32(0)
@@ -189,43 +185,43 @@ class Fitted:
     @cute.jit
     def begin(self, lists):
         """None is placed: of each word all that are sequences, and the least key of these."""
-        first = cute.arch.lane_idx() * LANES
-        some = cutlass.min(cutlass.max(lists.lengths.shape[0] - first, 0), LANES)
-        lists.free[0] = Int32(0)
-        if some > 0:
-            lists.free[0] = Int32(-1) >> (LANES - some) if some == LANES else (1 << some) - 1
-            lists.free[1] = Int32(NONE)
-            if lists.lengths.shape[0] <= MOST:
-                lists.free[1] = lists.keys[first + some - 1]
+        last = (cute.arch.lane_idx() + 1) * LANES
+        absent = cutlass.min(MOST - lists.lengths.shape[0] - (last - LANES), LANES)
+        absent = cutlass.max(absent, 0)
+        lists.free[0], lists.free[1] = Int32(0), Int32(NONE)
+        if (absent < LANES) & (lists.lengths.shape[0] <= MOST):
+            lists.free[0] = Int32(-1) << absent
+            lists.free[1] = lists.keys[last - LANES + absent]
 
     @cute.jit
-    def take(self, lists, count, room):
-        """Place the longest sequence that fits: its half tiles, or 0 if none does."""
+    def take(self, lists, count, most):
+        """Place the longest sequence of at most so many half tiles: its own, or 0 if none is."""
         half = Int32(0)
         if lists.lengths.shape[0] <= MOST:
-            half = self.take_sorted(lists, count, room)
+            half = self.take_sorted(lists, count, most)
         else:
             half = halves(tiles_of(lists.lengths, count))
-            half = half if half <= room else Int32(0)
+            half = half if half <= most else Int32(0)
         return half
 
     @cute.jit
-    def take_sorted(self, lists, count, room):
+    def take_sorted(self, lists, count, most):
         lane, free, half = cute.arch.lane_idx(), lists.free, Int32(0)
-        bound = cutlass.min(cutlass.max(room, 0), NONE // MOST - 1) * MOST + MOST
+        bound = Int32(NONE) if most == NONE else (most + 1) << BITS
         words = cute.arch.vote_ballot_sync((free[0] != 0) & (free[1] < bound))
         if words != 0:
-            word = lowest_bit(words)
+            word = highest_bit(words)
             those, key = cute.arch.shuffle_sync(free[0], word), lists.keys[word * LANES + lane]
             mine = ((those >> lane) & 1 > 0) & (key < bound)
-            bit = lowest_bit(cute.arch.vote_ballot_sync(mine))
+            bit = highest_bit(cute.arch.vote_ballot_sync(mine))
+            found = cute.arch.shuffle_sync(key, bit)
+            half = found >> BITS
+            lists.names[count] = MOST - 1 - (found & (MOST - 1))
             those = those & ~(Int32(1) << bit)
-            least = cute.arch.shuffle_sync(key, highest_bit(those | 1))
+            lowest = Int32(cute.arch.clz(cute.arch.brev(those))) % LANES
+            least = cute.arch.shuffle_sync(key, lowest)
             if lane == word:
                 free[0], free[1] = those, least
-            key = cute.arch.shuffle_sync(key, bit)
-            half = key // MOST
-            lists.names[count] = MOST - 1 - key % MOST
         return half
 
     # ---- the rows of the size that was chosen ------------------------------------------------

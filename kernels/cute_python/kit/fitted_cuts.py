@@ -30,11 +30,13 @@ class Costs(NamedTuple):
         begin: To begin a sequence.
         split: To leave a part of one.
         least: The least part, in tiles.
+        alone: The least work of a worker, in tiles; less than a least part where work is short.
     """
 
     begin: int
     split: int
     least: int
+    alone: int
 
 
 class Fit(NamedTuple):
@@ -65,6 +67,7 @@ def fit(tiles: Sequence[int], workers: int, size: int, costs: Costs) -> Fit:
         size: Of a part, in half tiles.
         costs: What cuts cost.
     """
+    least = min(costs.least, room_for(size - costs.begin - costs.split))
     names = list(range(len(tiles)))
     if len(names) <= MOST:
         names.sort(key=lambda i: (-tiles[i], i))
@@ -92,7 +95,7 @@ def fit(tiles: Sequence[int], workers: int, size: int, costs: Costs) -> Fit:
             order.append(names[at])
             room -= halves(-falling[at]) + costs.begin
         taken = room_for(room - costs.begin - costs.split)
-        if len(order) == len(names) or taken < costs.least:
+        if len(order) == len(names) or taken < least:
             places.append((len(order), 0))
             continue
         at = used.index(False)
@@ -126,7 +129,7 @@ def fitted_cuts(tiles: Sequence[int], workers: int, costs: Costs) -> list[tuple[
         costs: What cuts cost.
     """
     total = sum(halves(n) + costs.begin for n in tiles)
-    size = max(-(-total // workers), costs.begin + costs.split + 2 * costs.least)
+    size = max(-(-total // workers), costs.begin + costs.split + halves(costs.alone))
     tried = (fit(tiles, workers, size + extra, costs) for extra in range(SIZES))
     best = next(found for found in tried if found.fits)
     follows = [-1] * (len(tiles) + -len(tiles) % COLUMNS)
