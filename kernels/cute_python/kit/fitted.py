@@ -1,8 +1,8 @@
 """Tile scheduler of variable lengths that orders sequences so that few are cut, on the device.
 
-``fitted_cuts`` says what it does. One block, once per step: each warp tries one size of parts, and
-all threads write the rows of the least size that holds all. A warp keeps in its lanes which
-sequences are not placed yet: so two votes find the longest one that fits.
+``fitted_cuts`` says what it does. Two blocks, once per step: one cuts the longest, the other the
+shortest. Each warp tries one size of parts; the block that found the better one writes the rows.
+A warp keeps in its lanes which sequences are not placed yet: two votes find the longest that fits.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import cutlass.cute as cute
 from cutlass import Int32
 
 from mla_var3.kernel.cute_python.kit import fitted_cuts
+from mla_var3.kernel.cute_python.kit.dsmem import remote_address
 from mla_var3.kernel.cute_python.kit.even import COLUMNS, Cut, tiles_of
-from mla_var3.kernel.cute_python.kit.fitted_cuts import MOST, SIZES, Costs
+from mla_var3.kernel.cute_python.kit.fitted_cuts import MOST, Costs
+from mla_var3.kernel.cute_python.kit.handovers import cluster_sync
 from mla_var3.kernel.cute_python.kit.ordered import Named, order_rows, workers_of
+from mla_var3.kernel.cute_python.kit.schedule import rank_in_cluster
 
 #: Lanes of a warp, and so many words of so many bits hold which sequences are not placed yet.
 LANES = 32
@@ -29,6 +32,8 @@ WARPS = 16
 THREADS = WARPS * LANES
 #: Workers that get work: no GPU with the kernels of this schedule has as many SMs.
 WORKERS = 160
+#: Blocks: one cuts the longest, one the shortest.
+WAYS = 2
 #: Above the key of any sequence.
 NONE = (1 << 31) - 1
 
@@ -46,10 +51,13 @@ class Lists(NamedTuple):
     """What a warp fits from, and where it notes what it found."""
 
     lengths: cute.Tensor  # [b]
-    keys: cute.Tensor  # [MOST] rising, the last is the longest: half tiles, then a number from above
+    keys: (
+        cute.Tensor
+    )  # [MOST] rising, the last is the longest: half tiles, then a number from above
     names: cute.Tensor  # [MOST] sequences in the order found
     begins: cute.Tensor  # [WORKERS + 1, 4], as ``Begin`` names them
     free: cute.Tensor  # [2]: of this lane's word, what is not placed, and the least key of these
+    way: Int32  # 1 where the shortest sequence is cut, 0 where the longest is
 
 
 @cute.jit
@@ -66,9 +74,23 @@ def room_for(room):
 
 
 @cute.jit
+def lowest_bit(word):
+    """Number of the lowest bit of a word that has one."""
+    return Int32(cute.arch.clz(cute.arch.brev(word)))
+
+
+@cute.jit
 def highest_bit(word):
     """Number of the highest bit of a word that has one."""
     return LANES - 1 - Int32(cute.arch.clz(word))
+
+
+def tell(place, block, value):
+    """Write a number where another block of the cluster has the same place."""
+    cute.arch.inline_ptx(
+        "st.shared::cluster.b32 [{$r0}], {$r1};",
+        read_only_args=[remote_address(place, block), Int32(value)],
+    )
 
 
 class Fitted:
@@ -87,15 +109,17 @@ class Fitted:
     @cute.jit
     def __call__(self, lengths: cute.Tensor, cuts: cute.Tensor, stream: cuda.CUstream):
         """Launch."""
-        self.schedule(lengths, cuts).launch(grid=(1, 1, 1), block=(THREADS, 1, 1), stream=stream)
+        self.schedule(lengths, cuts).launch(
+            grid=(WAYS, 1, 1), cluster=(WAYS, 1, 1), block=(THREADS, 1, 1), stream=stream
+        )
 
     @cute.kernel
     def schedule(self, lengths: cute.Tensor, cuts: cute.Tensor):
-        """One block: a size per warp, until one holds all work."""
+        """A size per warp, until one holds all work; then the better of both ways."""
         thread = cute.arch.thread_idx()[0]
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = cutlass.utils.SmemAllocator()
-        best, total = [smem.allocate_tensor(Int32, cute.make_layout(1)) for _ in range(2)]
+        best, other, total = [smem.allocate_tensor(Int32, cute.make_layout(1)) for _ in range(3)]
         given, keys = [smem.allocate_tensor(Int32, cute.make_layout(MOST)) for _ in range(2)]
         names = smem.allocate_tensor(Int32, cute.make_layout((WARPS, MOST), stride=(MOST, 1)))
         shape = cute.make_ordered_layout((WARPS, WORKERS + 1, len(Begin)), order=(2, 1, 0))
@@ -103,8 +127,8 @@ class Fitted:
         rows, follows = workers_of(cuts, lengths)
         sequences, workers = lengths.shape[0], cutlass.min(rows.shape[0], WORKERS)
         if thread == 0:
-            best[0], total[0] = Int32(SIZES), Int32(0)
-        cute.arch.sync_threads()
+            best[0], total[0] = Int32(NONE), Int32(0)
+        cluster_sync()
         mine = Int32(0)
         for i in cutlass.range(thread, sequences, THREADS, unroll=1):
             half = halves(tiles_of(lengths, i))
@@ -117,18 +141,23 @@ class Fitted:
             self.sort(sequences, given, keys)
         cute.arch.sync_threads()
         size = cutlass.max(cute.ceil_div(total[0], workers), self.smallest)
-        free = cute.make_rmem_tensor(cute.make_layout(2), Int32)
-        lists = Lists(lengths, keys, names[warp, None], begins[warp, None, None], free)
+        free, way = cute.make_rmem_tensor(cute.make_layout(2), Int32), rank_in_cluster()
+        lists = Lists(lengths, keys, names[warp, None], begins[warp, None, None], free, way)
         extra = Int32(warp)
-        while best[0] == SIZES:
-            fits = self.fit(lists, workers, size + extra)
+        while best[0] == NONE:
+            fits, many = self.fit(lists, workers, size + extra)
             cute.arch.sync_threads()  # no warp asks again before all have asked
             if (fits > 0) & (thread % LANES == 0):
-                cute.arch.atomic_min(best.iterator, extra)
+                cute.arch.atomic_min(best.iterator, (extra * 2 + many) * WAYS + way)
             cute.arch.sync_threads()
             extra = extra + WARPS
-        found = best[0] % WARPS
-        self.write(rows, follows, sequences, workers, names[found, None], begins[found, None, None])
+        if thread == 0:
+            tell(other.iterator, way ^ 1, best[0])
+        cluster_sync()
+        if best[0] < other[0]:
+            found = best[0] // (2 * WAYS) % WARPS
+            ours = names[found, None], begins[found, None, None]
+            self.write(rows, follows, sequences, workers, *ours)
 
     @cute.jit
     def sort(self, sequences, given, keys):
@@ -142,13 +171,13 @@ class Fitted:
     # ---- one size, by one warp ---------------------------------------------------------------
     @cute.jit
     def fit(self, lists, workers, size):
-        """Fill workers up to a size: whether they hold all."""
+        """Fill workers up to a size: whether they hold all, and a sequence has many parts."""
         sequences = lists.lengths.shape[0]
         begin, split = self.costs.begin, self.costs.split
         least = cutlass.min(room_for(size - begin - split), self.costs.least)
         self.begin(lists)
         count, fits = Int32(0), Int32(1)  # sequences placed
-        rest, begun, owner = Int32(0), Int32(0), Int32(0)
+        rest, begun, owner, many = Int32(0), Int32(0), Int32(0), Int32(0)
         for worker in cutlass.range(workers, unroll=1):
             final = Int32(worker == workers - 1)
             room, filled = Int32(size), Int32(0)
@@ -158,6 +187,7 @@ class Fitted:
             lists.begins[worker, int(Begin.OWNER)] = owner if rest > 0 else Int32(-1)
             lists.begins[worker, int(Begin.LAST)] = Int32(-1)
             if rest > 0:
+                many = Int32(1) if worker - owner > 1 else many
                 needs = halves(rest) + begin + split
                 if (needs > room) & (final == 0):
                     taken = room_for(room - begin - split)
@@ -176,11 +206,11 @@ class Fitted:
                 else:
                     taken, filled = room_for(room - begin - split), Int32(1)
                     if taken >= least:
-                        rest = (self.take(lists, count, NONE) >> 1) - taken
+                        rest = (self.take_cut(lists, count) >> 1) - taken
                         count, begun, owner = count + 1, taken, Int32(worker)
         lists.begins[workers, int(Begin.PLACE)] = sequences
         lists.begins[workers, int(Begin.TILE)] = Int32(0)
-        return fits
+        return fits, many
 
     @cute.jit
     def begin(self, lists):
@@ -205,6 +235,33 @@ class Fitted:
         return half
 
     @cute.jit
+    def take_cut(self, lists, count):
+        """Place the sequence that is cut: its half tiles."""
+        half = Int32(0)
+        if (lists.way > 0) & (lists.lengths.shape[0] <= MOST):
+            half = self.take_shortest(lists, count)
+        else:
+            half = self.take(lists, count, NONE)
+        return half
+
+    @cute.jit
+    def take_shortest(self, lists, count):
+        free = lists.free
+        word = lowest_bit(cute.arch.vote_ballot_sync(free[0] != 0))
+        those = cute.arch.shuffle_sync(free[0], word)
+        found = lists.keys[word * LANES + lowest_bit(those)]
+        lists.names[count] = MOST - 1 - (found & (MOST - 1))
+        those = those & (those - 1)
+        self.leave(free, word, those, lists.keys[word * LANES + lowest_bit(those) % LANES])
+        return found >> BITS
+
+    def leave(self, free, word, those, least):
+        """What a word has left, which the lane with its number keeps."""
+        mine = cute.arch.lane_idx() == word
+        free[0] = cutlass.select_(mine, those, free[0])
+        free[1] = cutlass.select_(mine, least, free[1])
+
+    @cute.jit
     def take_sorted(self, lists, count, most):
         lane, free, half = cute.arch.lane_idx(), lists.free, Int32(0)
         bound = Int32(NONE) if most == NONE else (most + 1) << BITS
@@ -218,10 +275,7 @@ class Fitted:
             half = found >> BITS
             lists.names[count] = MOST - 1 - (found & (MOST - 1))
             those = those & ~(Int32(1) << bit)
-            lowest = Int32(cute.arch.clz(cute.arch.brev(those))) % LANES
-            least = cute.arch.shuffle_sync(key, lowest)
-            if lane == word:
-                free[0], free[1] = those, least
+            self.leave(free, word, those, cute.arch.shuffle_sync(key, lowest_bit(those) % LANES))
         return half
 
     # ---- the rows of the size that was chosen ------------------------------------------------

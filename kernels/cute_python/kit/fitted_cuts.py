@@ -3,8 +3,9 @@
 Work is counted in half tiles: a tile takes two, an odd one at the end of a part one more, since it
 costs nearly a pair. Each worker first takes what is left of the sequence that the worker before it
 has cut, then again and again the longest sequence that still fits whole. What room is left at the
-end takes the beginning of the longest one that is left. The least size of parts that holds all work
-is taken.
+end takes the beginning of another one: the longest, or the shortest. The least size of parts that
+holds all work is taken; where both hold it, the longest is cut, unless only so there were three
+parts of a sequence.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import NamedTuple
 
 from mla_var3.kernel.cute_python.kit.even import COLUMNS
 
-#: Sizes of parts that are tried. A worker leaves less room than a least part and a beginning take,
-#: and begins one sequence more than its share, so that one of these holds all (a test shows it).
+#: Sizes of parts that are tried, each with either as the one that is cut. A worker leaves less room
+#: than a least part and a beginning take, and begins one sequence more than its share, so that one
+#: of these holds all (a test shows it).
 SIZES = 32
 #: Sequences that are sorted; of more the order stays, and each worker has so many that few are cut.
 MOST = 1024
@@ -44,6 +46,7 @@ class Fit(NamedTuple):
 
     order: list[int]
     places: list[tuple[int, int]]
+    many: bool  # a sequence has three parts and more
     fits: bool
 
 
@@ -58,7 +61,7 @@ def room_for(room: int) -> int:
     return tiles - int(halves(tiles) > max(room, 0))
 
 
-def fit(tiles: Sequence[int], workers: int, size: int, costs: Costs) -> Fit:
+def fit(tiles: Sequence[int], workers: int, size: int, costs: Costs, *, shortest: bool) -> Fit:
     """Fill workers up to a size; the last one takes what is left.
 
     Args:
@@ -66,6 +69,7 @@ def fit(tiles: Sequence[int], workers: int, size: int, costs: Costs) -> Fit:
         workers: Parts.
         size: Of a part, in half tiles.
         costs: What cuts cost.
+        shortest: Whether the shortest sequence is cut, and not the longest.
     """
     least = min(costs.least, room_for(size - costs.begin - costs.split))
     names = list(range(len(tiles)))
@@ -73,10 +77,12 @@ def fit(tiles: Sequence[int], workers: int, size: int, costs: Costs) -> Fit:
         names.sort(key=lambda i: (-tiles[i], i))
     falling = [-tiles[i] for i in names]
     used, order, places = [False] * len(names), list[int](), [(0, 0)]
-    rest, begun, fits = 0, 0, True
+    rest, begun, parts, most, fits = 0, 0, 0, 1, True
     for worker in range(workers):
         room, last = size, worker == workers - 1
         if rest:
+            parts += 1
+            most = max(most, parts)
             needs = halves(rest) + costs.begin + costs.split
             fits &= needs <= room or not last
             if needs > room and not last:
@@ -99,12 +105,14 @@ def fit(tiles: Sequence[int], workers: int, size: int, costs: Costs) -> Fit:
             places.append((len(order), 0))
             continue
         at = used.index(False)
+        if shortest and len(names) <= MOST:
+            at = max(i for i, gone in enumerate(used) if not gone)
         used[at] = True
         order.append(names[at])
-        begun, rest = taken, -falling[at] - taken
+        begun, rest, parts = taken, -falling[at] - taken, 1
         places.append((len(order) - 1, begun))
     places += [(len(order), 0)] * (workers + 1 - len(places))
-    return Fit(order, places, fits)
+    return Fit(order, places, most > 2, fits)
 
 
 def fitting(falling: Sequence[int], used: Sequence[bool], room: int) -> int | None:
@@ -130,8 +138,11 @@ def fitted_cuts(tiles: Sequence[int], workers: int, costs: Costs) -> list[tuple[
     """
     total = sum(halves(n) + costs.begin for n in tiles)
     size = max(-(-total // workers), costs.begin + costs.split + halves(costs.alone))
-    tried = (fit(tiles, workers, size + extra, costs) for extra in range(SIZES))
-    best = next(found for found in tried if found.fits)
+    for extra in range(SIZES):
+        ways = [fit(tiles, workers, size + extra, costs, shortest=x) for x in (False, True)]
+        if found := [one for one in ways if one.fits]:
+            break
+    best = min(found, key=lambda one: one.many)
     follows = [-1] * (len(tiles) + -len(tiles) % COLUMNS)
     for one, after in itertools.pairwise(best.order):
         follows[one] = after
