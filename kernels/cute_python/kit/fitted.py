@@ -1,8 +1,9 @@
 """Tile scheduler of variable lengths that orders sequences so that few are cut, on the device.
 
-``fitted_cuts`` says what it does. Two blocks, once per step: one cuts the longest, the other the
-shortest. Each warp tries one size of parts; the block that found the better one writes the rows.
-A warp keeps in its lanes which sequences are not placed yet: two votes find the longest that fits.
+``fitted_cuts`` says what it does. One cluster, once per step: half of its blocks cut the longest,
+the others the shortest. Each warp tries one size of parts; the block that found the best writes the
+rows. A warp keeps in its lanes which sequences are not placed yet: two votes find the longest that
+fits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
-from cutlass import Int32
+from cutlass import Int32, range_constexpr
 
 from mla_var3.kernel.cute_python.kit import fitted_cuts
 from mla_var3.kernel.cute_python.kit.dsmem import remote_address
@@ -27,13 +28,14 @@ from mla_var3.kernel.cute_python.kit.schedule import rank_in_cluster
 LANES = 32
 #: Bits of a key below the half tiles.
 BITS = MOST.bit_length() - 1
-#: Warps, each of which tries a size at once.
-WARPS = 16
+#: Blocks of the cluster, warps of a block, each of which tries a size at once, and its threads. So
+#: few warps per SM that each can issue whenever it is ready.
+BLOCKS, WARPS = 8, 4
 THREADS = WARPS * LANES
+#: Ways: to cut the longest, or the shortest.
+WAYS = 2
 #: Workers that get work: no GPU with the kernels of this schedule has as many SMs.
 WORKERS = 160
-#: Blocks: one cuts the longest, one the shortest.
-WAYS = 2
 #: Above the key of any sequence.
 NONE = (1 << 31) - 1
 
@@ -110,7 +112,7 @@ class Fitted:
     def __call__(self, lengths: cute.Tensor, cuts: cute.Tensor, stream: cuda.CUstream):
         """Launch."""
         self.schedule(lengths, cuts).launch(
-            grid=(WAYS, 1, 1), cluster=(WAYS, 1, 1), block=(THREADS, 1, 1), stream=stream
+            grid=(BLOCKS, 1, 1), cluster=(BLOCKS, 1, 1), block=(THREADS, 1, 1), stream=stream
         )
 
     @cute.kernel
@@ -119,7 +121,8 @@ class Fitted:
         thread = cute.arch.thread_idx()[0]
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = cutlass.utils.SmemAllocator()
-        best, other, total = [smem.allocate_tensor(Int32, cute.make_layout(1)) for _ in range(3)]
+        best, total = [smem.allocate_tensor(Int32, cute.make_layout(1)) for _ in range(2)]
+        bests = smem.allocate_tensor(Int32, cute.make_layout(BLOCKS))
         given, keys = [smem.allocate_tensor(Int32, cute.make_layout(MOST)) for _ in range(2)]
         names = smem.allocate_tensor(Int32, cute.make_layout((WARPS, MOST), stride=(MOST, 1)))
         shape = cute.make_ordered_layout((WARPS, WORKERS + 1, len(Begin)), order=(2, 1, 0))
@@ -141,21 +144,24 @@ class Fitted:
             self.sort(sequences, given, keys)
         cute.arch.sync_threads()
         size = cutlass.max(cute.ceil_div(total[0], workers), self.smallest)
-        free, way = cute.make_rmem_tensor(cute.make_layout(2), Int32), rank_in_cluster()
+        free, block = cute.make_rmem_tensor(cute.make_layout(2), Int32), rank_in_cluster()
+        way, extra = block % WAYS, Int32(block // WAYS * WARPS + warp)
         lists = Lists(lengths, keys, names[warp, None], begins[warp, None, None], free, way)
-        extra = Int32(warp)
         while best[0] == NONE:
             fits, many = self.fit(lists, workers, size + extra)
             cute.arch.sync_threads()  # no warp asks again before all have asked
             if (fits > 0) & (thread % LANES == 0):
                 cute.arch.atomic_min(best.iterator, (extra * 2 + many) * WAYS + way)
             cute.arch.sync_threads()
-            extra = extra + WARPS
-        if thread == 0:
-            tell(other.iterator, way ^ 1, best[0])
+            extra = extra + WARPS * BLOCKS // WAYS
+        if thread < BLOCKS:
+            tell(bests.iterator + block, thread, best[0])
         cluster_sync()
-        if best[0] < other[0]:
-            found = best[0] // (2 * WAYS) % WARPS
+        least = bests[0]
+        for i in range_constexpr(1, BLOCKS):
+            least = cutlass.min(least, bests[i])
+        if best[0] == least:
+            found = least // (2 * WAYS) % WARPS
             ours = names[found, None], begins[found, None, None]
             self.write(rows, follows, sequences, workers, *ours)
 

@@ -30,7 +30,7 @@ class Kind:
     """A kernel.
 
     Attributes:
-        name: ``schedule`` (of lists), ``order`` (of sequences), ``attention`` or ``lists``.
+        name: ``schedule``, ``attention`` or ``lists``.
         dtype: Of queries and cache; none of a schedule.
         share: CTAs that share keys.
         box: Keys that one load takes.
@@ -72,7 +72,7 @@ class Kind:
         return asdict(self)
 
 
-SCHEDULE, ORDER = Kind("schedule"), Kind("order")
+SCHEDULE = Kind("schedule")
 
 
 def groups_of(rows: int) -> tuple[int, int]:
@@ -99,30 +99,15 @@ def tiles_of(rows: int, alone: bool = False) -> int:
     return share * groups
 
 
-def order_rows(sequences: int) -> int:
-    """Rows of a schedule that say which of so many sequences follows each one."""
-    return -(-sequences // COLUMNS)
-
-
-def schedule_rows(rows: int, sms: int, sequences: int, alone: bool = False) -> int:
-    """Rows of a schedule.
-
-    One per part, then those of ``order_rows`` where sequences have an order, then what CTAs tell
-    each other, which is 0 between calls.
+def schedule_rows(rows: int, sms: int, alone: bool = False) -> int:
+    """Rows of a schedule: one per part, then what CTAs tell each other, which is 0 between calls.
 
     Args:
         rows: Rows of a sequence.
         sms: SMs.
-        sequences: Sequences, or lists.
-        alone: Whether no CTAs share keys; lists stay in the order given.
+        alone: Whether no CTAs share keys.
     """
-    told = 2 * workers_of(rows, sms, alone) * tiles_of(rows, alone)
-    return cut_rows(rows, sms, sequences, alone) + told
-
-
-def cut_rows(rows: int, sms: int, sequences: int, alone: bool = False) -> int:
-    """Rows of a schedule that its kernel writes, of the same."""
-    return workers_of(rows, sms, alone) + (0 if alone else order_rows(sequences))
+    return workers_of(rows, sms, alone) * (1 + 2 * tiles_of(rows, alone))
 
 
 def box_of(page: int, share: int, one_page: bool) -> int:
@@ -180,4 +165,4 @@ def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
         for b in boxes[1]
     ]
     listed = [lists(form) for form in FORMS]
-    return [SCHEDULE, ORDER, *listed, *attending, *few]
+    return [SCHEDULE, *listed, *attending, *few]

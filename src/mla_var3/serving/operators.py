@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from mla_var3.errors import CallError
 from mla_var3.serving import kinds
 from mla_var3.serving.launching import launch, sms_of
 
@@ -37,28 +36,29 @@ def operator(mutates: Iterable[str] = ()) -> Callable[[Callable[..., Any]], Any]
 
 @operator()
 def even_schedule(lengths: torch.Tensor, rows: int, alone: bool = False) -> torch.Tensor:
-    """Cut the work of sequences into equal parts, in an order in which few are cut; on the device.
+    """Cut the work of sequences into equal parts, on the device.
 
     Args:
         lengths: Keys of each sequence, [b] in int32.
         rows: Heads times queries of a sequence.
-        alone: Whether no CTAs share keys, as in ``list_decode``; then the order stays.
+        alone: Whether no CTAs share keys, as in ``list_decode``.
 
     Returns:
-        Where each part begins and ends, which sequence follows each, and what calls tell themselves
-        through, [n, 8] in int32; the size follows from b, rows and GPU.
+        Where each part begins and ends, and what calls tell themselves through, [n, 8] in int32;
+        the size follows from rows and GPU.
     """
-    sms, b = sms_of(lengths.device), len(lengths)
-    made = lengths.new_zeros(kinds.schedule_rows(rows, sms, b, alone), kinds.COLUMNS)
-    cuts = made[: kinds.cut_rows(rows, sms, b, alone)]
-    launch(kinds.SCHEDULE if alone else kinds.ORDER, lengths, cuts, written=[cuts])
+    sms = sms_of(lengths.device)
+    made = lengths.new_zeros(kinds.schedule_rows(rows, sms, alone), kinds.COLUMNS)
+    cuts = made[: kinds.workers_of(rows, sms, alone)]
+    launch(kinds.SCHEDULE, lengths, cuts, written=[cuts])
     return made
 
 
 @torch.library.register_fake("mla_var3::even_schedule")
 def _(lengths: torch.Tensor, rows: int, alone: bool = False) -> torch.Tensor:
-    count = kinds.schedule_rows(rows, sms_of(lengths.device), len(lengths), alone)
-    return lengths.new_empty(count, kinds.COLUMNS)
+    return lengths.new_empty(
+        kinds.schedule_rows(rows, sms_of(lengths.device), alone), kinds.COLUMNS
+    )
 
 
 @operator(mutates=("cuts", "o", "lse"))
@@ -94,9 +94,6 @@ def paged_decode(
         causal: Bottom-right aligned mask.
         base2: Whether the LSE is to base 2; else it is natural.
         empty: The LSE of rows that see no key.
-
-    Raises:
-        CallError: The schedule is one of other sizes.
     """
     b, s, h, _ = q.shape
     if not b:
@@ -107,15 +104,9 @@ def paged_decode(
         table = lengths[:, None]
     rows, dtype = s * h, str(q.dtype).removeprefix("torch.")
     attention = kinds.attention(dtype, rows, z.shape[1], table.shape[1] == 1)
-    sms = sms_of(q.device)
-    if len(cuts) != kinds.schedule_rows(rows, sms, b):
-        raise CallError(
-            f"the schedule has {len(cuts)} rows, and one of {b} sequences of {rows} rows has "
-            f"{kinds.schedule_rows(rows, sms, b)} on {q.device}"
-        )
-    ends = kinds.cut_rows(rows, sms, b)
-    signals, cuts = cuts[ends:].view(-1, kinds.SIGNALS), cuts[:ends]
-    places = parts(q, rows, kinds.workers_of(rows, sms))
+    workers = len(cuts) // (1 + 2 * kinds.tiles_of(rows))
+    signals, cuts = cuts[workers:].view(-1, kinds.SIGNALS), cuts[:workers]
+    places = parts(q, rows, workers)
     numbers, sums = (1.0 if base2 else kinds.LN_2, empty), lse.unsqueeze(-1)
     launch(
         attention, q, qpe, z, kpe, table, lengths, cuts, places, signals, o, sums,

@@ -13,19 +13,17 @@ import torch
 
 from mla_var3.errors import ToolchainError
 from mla_var3.kernel.cute_python.kit.even import Even
-from mla_var3.kernel.cute_python.kit.fitted import Fitted
 from mla_var3.kernel.cute_python.kit.list_rows import RowsKernel
 from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1Kernel
-from mla_var3.kernel.cute_python.kit.ordered import OrderedKernel
-from mla_var3.kernel.cute_python.kit.ordered_thin import OrderedThinKernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
+from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
+from mla_var3.kernel.cute_python.kit.units import UnitsKernel
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import (
     BEGIN,
     EACH,
     JOIN,
     LEAST,
 )
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v21.flash_mla_v21 import COSTS
 from mla_var3.languages.cute import emulation
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.export import export
@@ -51,13 +49,11 @@ def host(kind: Kind) -> Any:
     match kind.name:
         case "schedule":
             return Even(BEGIN, least=LEAST, join=JOIN, each=EACH)
-        case "order":
-            return Fitted(COSTS)
         case "lists":
             return listed(kind)
     if kind.columns:
-        return OrderedThinKernel(kind.columns, kind.box)
-    return OrderedKernel(kind.lazy, kind.share, kind.box)
+        return ThinPagedKernel(kind.columns, kind.box)
+    return UnitsKernel(kind.lazy, kind.share, kind.box)
 
 
 def listed(kind: Kind) -> Any:
@@ -96,7 +92,7 @@ def examples(kind: Kind) -> tuple[Any, ...]:
 
     numbers = torch.int32, torch.float32
     lengths, cuts = made(numbers[0], 2), made(numbers[0], 2, COLUMNS)
-    if kind.name in ("schedule", "order"):
+    if kind.name == "schedule":
         return lengths, cuts
     o, lse = made(kind.torch_dtype, 2, 1, 64, 512), made(numbers[1], 2, 64, 1, 1)
     left = made(numbers[1], 4, PLACE), made(numbers[0], 4, SIGNALS)
