@@ -19,7 +19,7 @@ from cutlass import Int32, range_constexpr
 from mla_var3.kernel.cute_python.kit import fitted_cuts
 from mla_var3.kernel.cute_python.kit.dsmem import remote_address
 from mla_var3.kernel.cute_python.kit.even import COLUMNS, Cut, tiles_of
-from mla_var3.kernel.cute_python.kit.fitted_cuts import MOST, Costs
+from mla_var3.kernel.cute_python.kit.fitted_cuts import MOST, SIZES, Costs
 from mla_var3.kernel.cute_python.kit.handovers import cluster_sync
 from mla_var3.kernel.cute_python.kit.ordered import Named, order_rows, workers_of
 from mla_var3.kernel.cute_python.kit.schedule import rank_in_cluster
@@ -28,12 +28,13 @@ from mla_var3.kernel.cute_python.kit.schedule import rank_in_cluster
 LANES = 32
 #: Bits of a key below the half tiles.
 BITS = MOST.bit_length() - 1
-#: Blocks of the cluster, warps of a block, each of which tries a size at once, and its threads. So
-#: few warps per SM that each can issue whenever it is ready.
-BLOCKS, WARPS = 8, 4
-THREADS = WARPS * LANES
 #: Ways: to cut the longest, or the shortest.
 WAYS = 2
+#: Blocks of the cluster, warps of a block, each of which tries a size, and its threads. With more
+#: warps per SM each waits for the others to issue.
+BLOCKS = 8
+WARPS = WAYS * SIZES // BLOCKS
+THREADS = WARPS * LANES
 #: Workers that get work: no GPU with the kernels of this schedule has as many SMs.
 WORKERS = 160
 #: Above the key of any sequence.
@@ -53,9 +54,7 @@ class Lists(NamedTuple):
     """What a warp fits from, and where it notes what it found."""
 
     lengths: cute.Tensor  # [b]
-    keys: (
-        cute.Tensor
-    )  # [MOST] rising, the last is the longest: half tiles, then a number from above
+    keys: cute.Tensor  # [MOST] rising: half tiles, then a number from above; the last is longest
     names: cute.Tensor  # [MOST] sequences in the order found
     begins: cute.Tensor  # [WORKERS + 1, 4], as ``Begin`` names them
     free: cute.Tensor  # [2]: of this lane's word, what is not placed, and the least key of these
@@ -117,7 +116,7 @@ class Fitted:
 
     @cute.kernel
     def schedule(self, lengths: cute.Tensor, cuts: cute.Tensor):
-        """A size per warp, until one holds all work; then the better of both ways."""
+        """A size per warp; then the better way of the least size that holds all work."""
         thread = cute.arch.thread_idx()[0]
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = cutlass.utils.SmemAllocator()
@@ -145,15 +144,12 @@ class Fitted:
         cute.arch.sync_threads()
         size = cutlass.max(cute.ceil_div(total[0], workers), self.smallest)
         free, block = cute.make_rmem_tensor(cute.make_layout(2), Int32), rank_in_cluster()
-        way, extra = block % WAYS, Int32(block // WAYS * WARPS + warp)
+        way, extra = block % WAYS, block // WAYS * WARPS + warp
         lists = Lists(lengths, keys, names[warp, None], begins[warp, None, None], free, way)
-        while best[0] == NONE:
-            fits, many = self.fit(lists, workers, size + extra)
-            cute.arch.sync_threads()  # no warp asks again before all have asked
-            if (fits > 0) & (thread % LANES == 0):
-                cute.arch.atomic_min(best.iterator, (extra * 2 + many) * WAYS + way)
-            cute.arch.sync_threads()
-            extra = extra + WARPS * BLOCKS // WAYS
+        fits, many = self.fit(lists, workers, size + extra)
+        if (fits > 0) & (thread % LANES == 0):
+            cute.arch.atomic_min(best.iterator, (extra * 2 + many) * WAYS + way)
+        cute.arch.sync_threads()
         if thread < BLOCKS:
             tell(bests.iterator + block, thread, best[0])
         cluster_sync()
