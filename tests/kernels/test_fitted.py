@@ -13,7 +13,7 @@ from mla_var3.emulator import Options
 from mla_var3.emulator.options import DEFAULT, STRICT
 from mla_var3.kernel.cute_python.kit import fitted_cuts as cutting
 from mla_var3.kernel.cute_python.kit.even import COLUMNS, Cut, even_cuts
-from mla_var3.kernel.cute_python.kit.fitted import Fitted
+from mla_var3.kernel.cute_python.kit.fitted import WORKERS, Fitted
 from mla_var3.kernel.cute_python.kit.fitted_cuts import Costs, fitted_cuts, halves, room_for
 from mla_var3.kernel.cute_python.kit.ordered import Named, order_rows
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
@@ -24,7 +24,7 @@ from mla_var3.workloads.mla import drawn_lengths
 from .attention_cases import assert_merged
 
 TILES = st.lists(st.integers(1, 70), min_size=1, max_size=24)
-FREE = Costs(begin=0, split=0, least=1, join=0, each=0)
+FREE = Costs(begin=0, split=0, least=1, alone=1)
 
 
 def split(rows, sequences):
@@ -112,6 +112,31 @@ def test_fewer_sequences_are_cut_than_in_the_order_given(seed, b, t, workers, mo
     assert longest(fitted) < longest(given_order)
 
 
+@given(tiles=TILES, workers=st.integers(1, 140), shortest=st.booleans())
+def test_one_of_the_sizes_holds_all_work(tiles, workers, shortest):
+    total = sum(halves(n) + COSTS.begin for n in tiles)
+    size = max(-(-total // workers), COSTS.begin + COSTS.split + halves(COSTS.alone))
+    largest = cutting.fit(tiles, workers, size + cutting.SIZES - 1, COSTS, shortest=shortest)
+    assert largest.fits
+
+
+def test_no_part_is_below_the_least_where_there_is_work_for_more():
+    tiles = [max(-(-n // 64), 1) for n in drawn_lengths(32, 4096, "ragged", 1)]
+    sizes = [z - a for _, sequence, a, z in parts(fitted_cuts(tiles, 66, COSTS), tiles) if a == 0]
+    assert min(sizes) >= COSTS.least
+    alone = [z - a for _, _, a, z in parts(fitted_cuts([40], 132, COSTS), [40])]
+    assert alone == [COSTS.alone] * 10
+
+
+def test_three_parts_of_a_sequence_are_avoided_where_either_cut_is_as_good():
+    """128 sequences and 132 workers: cutting the longest leaves one in three parts."""
+    tiles = [-(-n // 64) for n in drawn_lengths(128, 1024, "ragged", 0)]
+    holders = {}
+    for worker, sequence, _, _ in parts(fitted_cuts(tiles, 132, COSTS), tiles):
+        holders.setdefault(sequence, []).append(worker)
+    assert max(map(len, holders.values())) == 2
+
+
 def test_equal_sequences_are_cut_as_by_the_even_schedule():
     tiles = [69] * 32
     sizes = sorted(z - a for _, _, a, z in parts(fitted_cuts(tiles, 66, COSTS), tiles))
@@ -145,6 +170,12 @@ def scheduled(lengths, workers):
 def test_the_device_cuts_as_the_host(lengths, workers):
     tiles = [max(-(-n // 64), 1) for n in lengths]
     assert scheduled(lengths, workers) == fitted_cuts(tiles, workers, COSTS)
+
+
+def test_more_workers_than_a_gpu_has_get_no_work():
+    rows = scheduled([64 * 40, 64 * 3], WORKERS + 2)
+    assert rows[:WORKERS] == fitted_cuts([40, 3], WORKERS, COSTS)[:WORKERS]
+    assert rows[WORKERS : WORKERS + 2] == [(2, 0, 2, 0, -1, -1, -1, -1)] * 2
 
 
 @pytest.mark.exhaustive

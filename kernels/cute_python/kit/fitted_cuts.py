@@ -3,8 +3,9 @@
 Work is counted in half tiles: a tile takes two, an odd one at the end of a part one more, since it
 costs nearly a pair. Each worker first takes what is left of the sequence that the worker before it
 has cut, then again and again the longest sequence that still fits whole. What room is left at the
-end takes the beginning of another one: the longest, or the shortest. Of all sizes of parts, and of
-both, the cheapest that holds all work is taken.
+end takes the beginning of another one: the longest, or the shortest. The least size of parts that
+holds all work is taken; where both hold it, the longest is cut, unless only so there were three
+parts of a sequence.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import NamedTuple
 
 from mla_var3.kernel.cute_python.kit.even import COLUMNS
 
-#: Sizes of parts that are tried, each with the longest and the shortest as the one that is cut.
-SIZES = 128
-#: Of a half tile, in which the cost of a part of many is given.
-SHARE = 16
+#: Sizes of parts that are tried, each with either as the one that is cut. A worker leaves less room
+#: than a least part and a beginning take, and begins one sequence more than its share, so that one
+#: of these holds all (a test shows it).
+SIZES = 32
 #: Sequences that are sorted; of more the order stays, and each worker has so many that few are cut.
 MOST = 1024
 
@@ -30,16 +31,14 @@ class Costs(NamedTuple):
     Attributes:
         begin: To begin a sequence.
         split: To leave a part of one.
-        least: The least part.
-        join: To merge three parts and more.
-        each: Of each of these, in sixteenths.
+        least: The least part, in tiles.
+        alone: The least work of a worker, in tiles; less than a least part where work is short.
     """
 
     begin: int
     split: int
     least: int
-    join: int
-    each: int
+    alone: int
 
 
 class Fit(NamedTuple):
@@ -47,7 +46,7 @@ class Fit(NamedTuple):
 
     order: list[int]
     places: list[tuple[int, int]]
-    most: int  # parts of one sequence
+    many: bool  # a sequence has three parts and more
     fits: bool
 
 
@@ -72,6 +71,7 @@ def fit(tiles: Sequence[int], workers: int, size: int, costs: Costs, *, shortest
         costs: What cuts cost.
         shortest: Whether the shortest sequence is cut, and not the longest.
     """
+    least = min(costs.least, room_for(size - costs.begin - costs.split))
     names = list(range(len(tiles)))
     if len(names) <= MOST:
         names.sort(key=lambda i: (-tiles[i], i))
@@ -81,15 +81,16 @@ def fit(tiles: Sequence[int], workers: int, size: int, costs: Costs, *, shortest
     for worker in range(workers):
         room, last = size, worker == workers - 1
         if rest:
+            parts += 1
+            most = max(most, parts)
             needs = halves(rest) + costs.begin + costs.split
             fits &= needs <= room or not last
-            parts += 1
             if needs > room and not last:
                 taken = room_for(room - costs.begin - costs.split)
                 begun, rest = begun + taken, rest - taken
                 places.append((len(order) - 1, begun))
                 continue
-            most, rest, room = max(most, parts), 0, room - needs
+            rest, room = 0, room - needs
         if last:
             left = [i for i, gone in enumerate(used) if not gone]
             fits &= sum(halves(-falling[i]) + costs.begin for i in left) <= room
@@ -100,17 +101,18 @@ def fit(tiles: Sequence[int], workers: int, size: int, costs: Costs, *, shortest
             order.append(names[at])
             room -= halves(-falling[at]) + costs.begin
         taken = room_for(room - costs.begin - costs.split)
-        if len(order) == len(names) or taken < costs.least:
+        if len(order) == len(names) or taken < least:
             places.append((len(order), 0))
             continue
-        free = [i for i, gone in enumerate(used) if not gone]
-        at = free[-1] if shortest and len(names) <= MOST else free[0]
+        at = used.index(False)
+        if shortest and len(names) <= MOST:
+            at = max(i for i, gone in enumerate(used) if not gone)
         used[at] = True
         order.append(names[at])
         begun, rest, parts = taken, -falling[at] - taken, 1
         places.append((len(order) - 1, begun))
     places += [(len(order), 0)] * (workers + 1 - len(places))
-    return Fit(order, places, most, fits)
+    return Fit(order, places, most > 2, fits)
 
 
 def fitting(falling: Sequence[int], used: Sequence[bool], room: int) -> int | None:
@@ -135,18 +137,12 @@ def fitted_cuts(tiles: Sequence[int], workers: int, costs: Costs) -> list[tuple[
         costs: What cuts cost.
     """
     total = sum(halves(n) + costs.begin for n in tiles)
-    size = max(-(-total // workers), costs.begin + costs.split + 2 * costs.least)
-    best, worth = None, None
+    size = max(-(-total // workers), costs.begin + costs.split + halves(costs.alone))
     for extra in range(SIZES):
-        if worth is not None and extra >= worth:
-            break  # nothing that follows costs less
-        for shortest in (False, True):
-            found = fit(tiles, workers, size + extra, costs, shortest=shortest)
-            many = costs.join + found.most * costs.each // SHARE if found.most > 2 else 0
-            if found.fits and (worth is None or extra + many < worth):
-                best, worth = found, extra + many
-    if best is None:
-        best = fit(tiles, workers, size + SIZES - 1, costs, shortest=True)
+        ways = [fit(tiles, workers, size + extra, costs, shortest=x) for x in (False, True)]
+        if found := [one for one in ways if one.fits]:
+            break
+    best = min(found, key=lambda one: one.many)
     follows = [-1] * (len(tiles) + -len(tiles) % COLUMNS)
     for one, after in itertools.pairwise(best.order):
         follows[one] = after

@@ -10,7 +10,7 @@ from mla_var3.kernel.cute_python.kit.ordered_plan import OrderedPlan
 from mla_var3.kernel.cute_python.kit.ordered_thin import OrderedThinKernel
 
 #: In half tiles, as measured where a worker has one part or two.
-COSTS = Costs(begin=4, split=1, least=4, join=12, each=4)
+COSTS = Costs(begin=4, split=1, least=4, alone=4)
 
 
 class Kernel(OrderedKernel):
