@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import io
 import math
 import os
@@ -244,6 +245,31 @@ def test_sizes_may_ask_for_the_tilings_that_their_plan_chooses(as_planned):
     assert own.plan.tiling("attention").ahead is as_planned
     alike = [case for case in few_builds.chosen(plan, 2, [named]) if case.build == own.build]
     assert len(alike) == 1 if as_planned else own.build == 0
+
+
+def test_no_build_is_made_twice_for_what_plans_decide_and_for_what_is_named():
+    found = checking.cases_of(registry.find("flash_mla@cute-dsl", "v19"))
+    builds = {case.build for case in found if case.plan.t in (2048, 3584, 11008)}
+    assert len(builds) == 1
+    (build,) = builds
+    policies = {
+        case.build: {plan_values.of(case.plan)["attention", "policy"]}
+        for case in found
+        if plan_values.of(case.plan) is not None
+    }
+    assert policies[build] - set.union(*(p for n, p in policies.items() if n != build))
+
+
+def test_a_problem_as_its_plan_makes_it_takes_a_build_of_another_type():
+    plan = registry.find("thin_mla@cute-dsl", "v3").plan_class()()
+    named = unreached.Reaching({"b": 1, "h": 2, "s": 3, "t": 65}, as_planned=True)
+    alone = few_builds.as_named(plan, named)
+    (first,) = [few_builds.built(cases.Case(alone, "default", "forward"))]
+    other = dataclasses.replace(alone, dtype="fp16", t=257)
+    picked = [[few_builds.built(cases.Case(other, "default", "forward"))]]
+    assert not first.builds <= picked[0][0].builds
+    few_builds._add_planned(plan, named, picked)
+    assert [one.case.plan for one in picked[0]] == [other, dataclasses.replace(alone, dtype="fp16")]
 
 
 def test_sizes_that_a_design_names_are_run_where_nothing_is_compiled():

@@ -26,7 +26,7 @@ DRAWN, STEPS_DRAWN = 40, 90
 #: Builds that may come on top of those asked for, where an axis had a single value till then, and
 #: problems of one.
 MORE_BUILDS, FEWER_PROBLEMS = 2, 8
-#: Steps of a problem that is there for a value of what plans decide, where one with so few shows it.
+#: Steps of a problem that is there for a value of what plans decide, where one so short shows it.
 FEW_STEPS = 60
 #: Problems beside one that is there for a value of what plans decide, and sizes drawn for these.
 BESIDE, SIZES_BESIDE = 2, 8
@@ -160,9 +160,14 @@ def _add_planned(plan: KernelPlan, asked: Reaching, picked: list[list[Built]]) -
     _add_whole(whole, picked, 0)
 
 
+def _case(plan: KernelPlan) -> Case:
+    """How a problem by chance is run: tilings of its own are such as tuning times."""
+    return Case(plan, "tuned" if plan.tilings else "default", "forward")
+
+
 def _add_whole(small: KernelPlan, picked: list[list[Built]], beside: int = BESIDE) -> None:
     """Add a problem as its plan makes it; a build for it alone has others beside it."""
-    if (alone := built(Case(small, "default", "forward"))) is None:
+    if (alone := built(_case(small))) is None:
         return
     if (those := next((x for x in picked if alone.builds <= x[0].builds), None)) is not None:
         those.append(alone)
@@ -222,7 +227,7 @@ def _further(
     What none shows takes a build for a few problems.
     """
     shown, more = plan_values.shown(plan, _plans(picked), MOST_STEPS)
-    made = (built(Case(one, "default", "forward")) for one in more[:DRAWN])
+    made = (built(_case(one)) for one in more[:DRAWN])
     able = [*left, *(one for one in made if one is not None)]
     able = [one for one in able if _brings(one, left, picked)]
     return _best(able, picked, switches, shown) if able else None

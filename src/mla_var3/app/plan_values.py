@@ -105,7 +105,6 @@ def unseen(
     pool = _pool(plan, most)
     known = _sets(found for _, found in pool)
     while wanted := _open(had, known):
-
         news = [_news(found, had, wanted) for _, found in pool]
         able = [one for one, new in zip(pool, news, strict=True) if new == max(news)]
 
