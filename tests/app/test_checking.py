@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import io
 import math
 import os
@@ -186,7 +187,8 @@ def test_few_builds_are_run_at_many_sizes():
     assert len(found) > 6
     assert {plan.causal for plan in plans} == {True, False}
     assert {plan.dtype for plan in plans} == {"bf16", "fp16"}
-    assert len({(plan.slug(), plan.target.sm_count) for plan in plans}) == len(found)
+    told = {(case.build, case.plan.slug(), case.plan.target.sm_count) for case in found}
+    assert len(told) == len(found)
     assert [case.build for case in found] == sorted(case.build for case in found)
     assert len(checking.groups_of(version)) in (2, 3, 4, 5)  # one is of a problem it names
     switches = [case.plan.tiling("attention") for case in found]
@@ -241,7 +243,31 @@ def test_sizes_may_ask_for_the_tilings_that_their_plan_chooses(as_planned):
     found = [case for case in few_builds.chosen(plan, 2, [named]) if case.plan.t == 65]
     (own,) = [case for case in found if (case.plan.h, case.plan.s) == (2, 3)]
     assert own.plan.tiling("attention").ahead is as_planned
-    assert own.build == (2 if as_planned else 0)
+    alike = [case for case in few_builds.chosen(plan, 2, [named]) if case.build == own.build]
+    assert len(alike) == 1 if as_planned else own.build == 0
+
+
+def test_what_is_named_takes_a_build_that_is_there_for_what_plans_decide():
+    found = checking.cases_of(registry.find("flash_mla@cute-dsl", "v19"))
+    (build,) = {case.build for case in found if case.plan.h in (40, 48, 64)}
+    kept: dict[int | None, set[str]] = {}
+    for case in found:
+        if (values := plan_values.of(case.plan)) is not None:
+            kept.setdefault(case.build, set()).add(values["attention", "keep"])
+    assert kept.pop(build) == {"True"}
+    assert set.union(*kept.values()) == {"False"}
+
+
+def test_a_problem_as_its_plan_makes_it_takes_a_build_of_another_type():
+    plan = registry.find("thin_mla@cute-dsl", "v3").plan_class()()
+    named = unreached.Reaching({"b": 1, "h": 2, "s": 3, "t": 65}, as_planned=True)
+    alone = few_builds.as_named(plan, named)
+    (first,) = [few_builds.built(cases.Case(alone, "default", "forward"))]
+    other = dataclasses.replace(alone, dtype="fp16", t=66)
+    picked = [[few_builds.built(cases.Case(other, "default", "forward"))]]
+    assert not first.builds <= picked[0][0].builds
+    few_builds._add_planned(plan, named, picked)
+    assert [one.case.plan for one in picked[0]] == [other, dataclasses.replace(alone, dtype="fp16")]
 
 
 def test_sizes_that_a_design_names_are_run_where_nothing_is_compiled():

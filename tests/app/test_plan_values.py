@@ -39,6 +39,27 @@ def test_problems_are_found_until_none_is_left(short):
     assert more == list(plan_values.unseen(plan, those, STEPS))
 
 
+def test_of_problems_that_show_as_much_the_cheap_one_is_taken(short):
+    plan, those = short
+    few, many = (
+        next(plan_values.unseen(plan, those, STEPS, lambda one, w=w: (w * one.steps(), 1)))
+        for w in (1, -1)
+    )
+    shown, best = plan_values.shown(plan, those, STEPS)
+    assert {shown(few), shown(many)} == {max(map(shown, best))}
+    assert few.steps() == min(one.steps() for one in best)
+    assert many.steps() == max(one.steps() for one in best)
+    assert few.steps() < many.steps()
+
+
+def test_nothing_is_shown_where_nothing_is_left(short):
+    plan, those = short
+    all_ = [*those, *plan_values.unseen(plan, those, STEPS)]
+    shown, best = plan_values.shown(plan, all_, STEPS)
+    assert best == []
+    assert shown(those[0]) == 0
+
+
 def test_launches_that_a_plan_leaves_out_are_a_gap():
     plan = plan_of("flash_mla@cute-dsl", "v8")
     whole = dataclasses.replace(plan, b=2, h=3, s=5, t=257, parts=3)

@@ -7,9 +7,10 @@ of a version's switches are compiled, and all further ones differ only in what i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mla_var3.app import build_sizes, plan_values
@@ -25,6 +26,8 @@ DRAWN, STEPS_DRAWN = 40, 90
 #: Builds that may come on top of those asked for, where an axis had a single value till then, and
 #: problems of one.
 MORE_BUILDS, FEWER_PROBLEMS = 2, 8
+#: Steps of a problem that is there for a value of what plans decide, where one so short shows it.
+FEW_STEPS = 60
 #: Problems beside one that is there for a value of what plans decide, and sizes drawn for these.
 BESIDE, SIZES_BESIDE = 2, 8
 #: How many new magnitudes it is worth that multiprocessors are few.
@@ -45,10 +48,12 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
     switches = _told(left)
     picked: list[list[Built]] = []
     while left and len(picked) < builds + MORE_BUILDS:
-        able = left if len(picked) < builds else [x for x in left if _brings(x, left, picked)]
-        if not able:
+        if len(picked) < builds:
+            best: Built | None = _best(left, picked, switches)
+        else:
+            best = _further(plan, left, picked, switches)
+        if best is None:
             break
-        best = _best(able, picked, switches)
         most = PROBLEMS if len(picked) < builds else FEWER_PROBLEMS
         those = [*itertools.islice(build_sizes.sized(best, len(picked)), most)]
         those += build_sizes.edges(best, those)
@@ -56,14 +61,15 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
             those += build_sizes.wide(best, those)
         picked.append(those)
         left = [one for one in left if not one.builds <= best.builds]
-    for asked in named:
+    # Builds for what plans decide take what is named, too, and show nothing that this will show.
+    wanted = list(named)
+    _add_unseen(plan, picked, [as_named(plan, one) for one in wanted])
+    for asked in wanted:
         if asked.as_planned:
-            _add_whole(as_named(plan, asked), picked, 0)
+            _add_planned(plan, asked, picked)
         else:
             _add(_on_device(plan, asked), asked.fields, picked)
-    had = [one.case.plan for those in picked for one in those]
-    for small in plan_values.unseen(plan, had, MOST_STEPS):
-        _add_whole(small, picked)
+    _add_unseen(plan, picked)  # In a build that was there, it is not as its plan makes it.
     # The first goes through most steps; others are launched twice.
     return [
         dataclasses.replace(
@@ -76,6 +82,19 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
         for again in [_launched_twice(those)]
         for place, one in enumerate(those)
     ]
+
+
+def _plans(picked: Sequence[Sequence[Built]]) -> list[KernelPlan]:
+    return [one.case.plan for those in picked for one in those]
+
+
+def _cost(picked: Sequence[Sequence[Built]], plan: KernelPlan) -> tuple[int, int]:
+    """How many stages of a problem no problem so far compiles, and its steps."""
+    one = built(Case(plan, "default", "forward"))
+    if one is None:
+        return 0, plan.steps()
+    known = {build for those in picked for each in those for build in each.builds}
+    return len(one.builds - known), one.steps
 
 
 def _launched_twice(those: Sequence[Built]) -> set[int]:
@@ -119,9 +138,36 @@ def _add(plan: KernelPlan, values: Mapping[str, Any], picked: list[list[Built]])
     _add_whole(build_sizes.with_values(plan, values), picked, 0)
 
 
+def _add_unseen(
+    plan: KernelPlan, picked: list[list[Built]], more: Sequence[KernelPlan] = ()
+) -> None:
+    """Add what shows other values of what plans decide than those picked, and more, do."""
+    cost = functools.partial(_cost, picked)
+    had = [*_plans(picked), *more]
+    for small in plan_values.unseen(plan, had, MOST_STEPS, cost, FEW_STEPS):
+        _add_whole(small, picked)
+
+
+def _add_planned(plan: KernelPlan, asked: Reaching, picked: list[list[Built]]) -> None:
+    """Add a problem as its plan makes it to the first build that takes it in a type of its own."""
+    whole = as_named(plan, asked)
+    types = dict.fromkeys(those[0].case.plan.dtype for those in picked)
+    for small in (dataclasses.replace(whole, dtype=dtype) for dtype in types):
+        one = built(Case(small, "default", "forward")) if small.is_valid() else None
+        if one and (those := next((x for x in picked if one.builds <= x[0].builds), None)):
+            those.append(one)
+            return
+    _add_whole(whole, picked, 0)
+
+
+def _case(plan: KernelPlan) -> Case:
+    """How a problem by chance is run: tilings of its own are such as tuning times."""
+    return Case(plan, "tuned" if plan.tilings else "default", "forward")
+
+
 def _add_whole(small: KernelPlan, picked: list[list[Built]], beside: int = BESIDE) -> None:
     """Add a problem as its plan makes it; a build for it alone has others beside it."""
-    if (alone := built(Case(small, "default", "forward"))) is None:
+    if (alone := built(_case(small))) is None:
         return
     if (those := next((x for x in picked if alone.builds <= x[0].builds), None)) is not None:
         those.append(alone)
@@ -138,7 +184,10 @@ def _told(found: Sequence[Built]) -> frozenset[Feature]:
 
 
 def _best(
-    left: Sequence[Built], picked: Sequence[Sequence[Built]], switches: frozenset[Feature]
+    left: Sequence[Built],
+    picked: Sequence[Sequence[Built]],
+    switches: frozenset[Feature],
+    shown: Callable[[KernelPlan], int] = lambda _plan: 0,
 ) -> Built:
     """That with most that is new: flags, pairs that meet, then magnitudes; the smaller."""
     had = [one for those in picked for one in those]
@@ -149,9 +198,10 @@ def _best(
     met = {pair for one in had for pair in _pairs(one, switches)}
     few = any(one.few for one in had)
 
-    def worth(one: Built) -> tuple[int, int, int, int]:
+    def worth(one: Built) -> tuple[int, int, int, int, int]:
         new = len(turns_of(one) - turns) + WORTH_OF_FEW * (one.few > few)
-        return len(flags_of(one) - flags), len(_pairs(one, switches) - met), new, -one.steps
+        pairs = len(_pairs(one, switches) - met)
+        return shown(one.case.plan), len(flags_of(one) - flags), pairs, new, -one.steps
 
     return max(left, key=worth)
 
@@ -164,6 +214,23 @@ def _pairs(one: Built, switches: frozenset[Feature]) -> set[frozenset[Any]]:
     several = {axis for axis in one.grids if axis[1] == FEW_TILES}
     features = flags_of(one) | (one.switches & switches) | several
     return {frozenset(pair) for pair in itertools.combinations(features, 2)}
+
+
+def _further(
+    plan: KernelPlan,
+    left: Sequence[Built],
+    picked: Sequence[Sequence[Built]],
+    switches: frozenset[Feature],
+) -> Built | None:
+    """One more that brings something; the one that shows most of what plans decide otherwise.
+
+    What none shows takes a build for a few problems.
+    """
+    shown, more = plan_values.shown(plan, _plans(picked), MOST_STEPS)
+    made = (built(_case(one)) for one in more[:DRAWN])
+    able = [*left, *(one for one in made if one is not None)]
+    able = [one for one in able if _brings(one, left, picked)]
+    return _best(able, picked, switches, shown) if able else None
 
 
 def _brings(one: Built, left: Sequence[Built], picked: Sequence[Sequence[Built]]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from mla_var3 import languages
 from mla_var3.errors import HyperMlaError
@@ -81,29 +81,66 @@ def gaps(plan: KernelPlan, checked: Sequence[KernelPlan], most: int) -> list[str
     )
 
 
-def unseen(plan: KernelPlan, checked: Sequence[KernelPlan], most: int) -> Iterator[KernelPlan]:
+def _steps(plan: KernelPlan) -> tuple[int, int]:
+    return 0, plan.steps()
+
+
+def unseen(
+    plan: KernelPlan,
+    checked: Sequence[KernelPlan],
+    most: int,
+    cost: Callable[[KernelPlan], tuple[int, int]] = _steps,
+    few: int = STEPS,
+) -> Iterator[KernelPlan]:
     """Few problems with other values of what has one value over all checked problems.
 
     Args:
         plan: A plan of the version.
         checked: The problems.
         most: Steps of tiles that a problem may take.
+        cost: How many stages a problem compiles that are not compiled yet, and its steps.
+        few: Steps that one has at most, where one shows as much: up to these, the more the better.
     """
     had = _sets(found for one in checked if (found := of(one)) is not None)
     pool = _pool(plan, most)
     known = _sets(found for _, found in pool)
     while wanted := _open(had, known):
+        news = [_news(found, had, wanted) for _, found in pool]
+        able = [one for one, new in zip(pool, news, strict=True) if new == max(news)]
 
         def worth(one: tuple[KernelPlan, Values]) -> tuple[int, bool, int]:
-            small, found = one
-            new = sum(key in found and found[key] not in had[key] for key in wanted)
-            few = small.steps() <= STEPS
-            return new, few, small.steps() if few else -small.steps()
+            stages, steps = cost(one[0])
+            return -stages, steps <= few, steps if steps <= few else -steps
 
-        best, found = max(pool, key=worth)
+        best, found = max(able, key=worth)
         for key, value in found.items():
             had.setdefault(key, set()).add(value)
         yield best
+
+
+def shown(
+    plan: KernelPlan, checked: Sequence[KernelPlan], most: int
+) -> tuple[Callable[[KernelPlan], int], list[KernelPlan]]:
+    """How much a further problem shows of what has one value over all checked problems.
+
+    Args:
+        plan: A plan of the version.
+        checked: The problems.
+        most: Steps of tiles that a problem may take.
+
+    Returns:
+        How much one shows, and those by chance that show most; none where nothing is left.
+    """
+    had = _sets(found for one in checked if (found := of(one)) is not None)
+    pool = _pool(plan, most)
+    wanted = _open(had, _sets(found for _, found in pool))
+    news = [_news(found, had, wanted) for _, found in pool]
+    best = [one for (one, _), new in zip(pool, news, strict=True) if 0 < new == max(news)]
+    return lambda one: _news(of(one) or {}, had, wanted), best
+
+
+def _news(found: Values, had: Mapping[Key, set[str]], wanted: Sequence[Key]) -> int:
+    return sum(key in found and found[key] not in had[key] for key in wanted)
 
 
 def _open(had: Mapping[Key, set[str]], known: Mapping[Key, set[str]]) -> list[Key]:
