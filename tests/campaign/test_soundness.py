@@ -75,7 +75,7 @@ FAULTS = [
     (V0, {"masked": True}, "v0.json: masked: the baseline cannot be masked"),
     (V0, {"origin": "history"}, "v0.json: origin: v1 is there without a start"),
     (V1, {"subject": "other.py"}, "v1.json: subject: it is 'other.py'"),
-    (V1, {"change": "another one"}, "v1.json: change: it is 'another one', and 'a remark' in plans"),
+    (V1, {"change": "another one"}, "v1.json: change: it is 'another one', and 'a remark' in"),
     (V1, {"diff": {"added": 1, "removed": 0, "files": ["nothing.py"]}},
      "v1.json: diff.files: v1 has no file nothing.py"),
     (README, (r"^(- DRAM: .*)", r"\1\n- L2: 0.001 us at the least"),

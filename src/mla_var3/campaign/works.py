@@ -31,7 +31,7 @@ def of_file(path: Path, sizes: Mapping[str, Scalar]) -> Work:
     """
     if path.is_file() and absent.language_of(path):
         problem, dtype, cost, source = absent.work_of(path, sizes)
-        return Work(path.name, problem, dtype, cost, source)
+        return Work(path.name, dict(problem), dtype, cost, source)
     found = adopted.adopt(path)
     checked = found.check(sizes)
     if checked.wrong:
