@@ -220,6 +220,23 @@ EDITS = [
      "several groups of row tiles of a cut sequence whose parts stay in the launch"),
     ("blackwell_mla", "v1", "even", "2 * cluster * self.share + rank",
      "2 * (cluster // groups) * self.share + rank", "several pairs of row tiles of a cut sequence"),
+    (MLA, "v20", "units", "pair[i] = (acc[2 * r + i, c] * inverse).to(self.out_dtype)",
+     "pair[i] = (acc[2 * r + i, c].to(cutlass.BFloat16).to(Float32) * inverse).to(self.out_dtype)",
+     "a merged output that is rounded to bf16 before"),
+    (MLA, "v21", "ordered", "if sequence != work.last:", "if sequence < work.last:",
+     "an order of sequences that is not by number"),
+    (MLA, "v21", "ordered", "workers = cuts.shape[0] - order_rows(lengths.shape[0])\n    rows",
+     "workers = cuts.shape[0] - 1\n    rows", "more sequences than a row of the schedule names"),
+    ("sparse_mla", "v2", "alternate",
+     "words = cute.recast_tensor(raw[None, i], Int32)\n            for n in range_constexpr(4):\n"
+     "                words[n] = words[n] if here else Int32(0)",
+     "words = cute.recast_tensor(raw[None, i], Int32)\n            for n in range_constexpr(4):\n"
+     "                words[n] = words[n]", "bytes left in an unfilled place, times zero"),
+    ("hopper_attention", "v2", "turns", "self.softmax(wg, self.tile_of(wg, item, steps, i))",
+     "self.softmax(wg, self.tile_of(wg, item, steps, i & 7))", "the mask of a ninth tile of keys"),
+    (MLA, "v17", "halved",
+     "raised = exponent(cute.arch.fmax(most, cute.arch.shuffle_sync_bfly(most, 2)))",
+     "raised = exponent(most)", "a scale over half of the lanes that hold a row"),
 ]  # fmt: skip
 CUTE = [
     Wrong(

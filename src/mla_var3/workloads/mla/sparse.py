@@ -15,6 +15,8 @@ from mla_var3.workloads.mla.problems import STRAY, MlaProblem, ramp
 
 if TYPE_CHECKING:
     import torch
+#: Of which fp8, fp32 and bf16 make NaNs.
+NAN_BYTE = 0xFF
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,8 @@ class SparseLatentProblem(MlaProblem):
     ending: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
     )
-    #: Whether some places name a token past the end of the cache, and so none.
+    #: Whether some places name a token past the end of the cache, and so none, and the cache holds
+    #: no numbers where no list names a token.
     stray: bool = dataclasses.field(default=False, metadata={"hidden": True, "deep": True})
 
     def validate(self) -> None:
@@ -108,10 +111,22 @@ class SparseLatentProblem(MlaProblem):
             row[places] = own.to(torch.int32)
         if self.stray:
             chosen[:, ::STRAY] = pages * page
+            chosen[chosen == 0] = -1  # whose place is what is read where there is no token
+            if not q.is_meta:
+                self._forget_unnamed(cache, chosen)
         lengths = torch.full((n,), self.topk, dtype=torch.int32)
         if self.ending:
             lengths = torch.randint(self.topk + 1, (n,), generator=draw, dtype=torch.int32)
         return *q.split((self.k, self.p), -1), cache, chosen.to(device), lengths.to(device)
+
+    @staticmethod
+    def _forget_unnamed(cache: torch.Tensor, chosen: torch.Tensor) -> None:
+        """All bytes of ``cache`` [pages,page,bytes] that no place names become those of NaNs."""
+        rows = cache.flatten(0, 1)
+        named = chosen[(chosen >= 0) & (chosen < len(rows))].long().unique().to(rows.device)
+        kept = rows[named]
+        rows.fill_(NAN_BYTE)
+        rows[named] = kept
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         import torch
