@@ -107,9 +107,16 @@ def right(site: Site, version: Version, link: Link) -> str:
         where = _place(one)
         places[where] = places.get(where, 0) + 1
     counted = ", ".join(f"{count} {where}" for where, count in places.items())
+    own, kept = "", version.plan_class().smaller
+    if kept:
+        format_ = link("docs/glossary/fp8.md#what-each-format-costs")
+        own = (
+            " That is the kernel's own error, over the cache as it is stored. What the format "
+            f"costs is not in it: [see fp8]({format_})."
+        )
     return (
-        f"Yes: largest relative error {error} of {worst.tolerance:.0e} allowed, against "
-        f"{cell(worst.against)}. Records: {counted}."
+        f"Yes: largest relative error {'of the kernel ' if kept else ''}{error} of "
+        f"{worst.tolerance:.0e} allowed, against {cell(worst.against)}.{own} Records: {counted}."
     )
 
 

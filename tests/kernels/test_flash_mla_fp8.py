@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from mla_var3.errors import PlanError
 from mla_var3.workloads.mla import FP8_GROUP, LatentProblem, fp8_row_bytes, fp8_rows
 
+from tests.serving.stand_in import as_keys, packed_pages
+
 from .attention_cases import PROBLEMS, assert_correct, make, versions
 
 VERSIONS = versions("flash_mla_fp8")
@@ -64,6 +66,36 @@ def test_what_fp8_costs_against_fp32_of_the_exact_latents():
     assert _relative(got["o"], want["o"]) == pytest.approx(2.9e-2, rel=0.03)
     assert float((got["lse"] - want["lse"]).abs().max()) == pytest.approx(3.1e-3, rel=0.1)
     assert _relative(latents, z) == pytest.approx(2.6e-2, rel=0.03)
+
+
+def test_what_each_format_of_a_cache_costs():
+    """The figures of the glossary: bf16, 656 and 584 bytes per token against latents in fp32."""
+    generator = torch.Generator().manual_seed(0)
+    q, qpe, z, kpe = (
+        torch.randn(2, n, width, generator=generator)
+        for n, width in ((64, 512), (64, 64), (1024, 512), (1024, 64))
+    )
+    rope = kpe.bfloat16()
+    values, scales, _ = make("flash_mla_fp8", "v0").parts(fp8_rows(z, rope))
+    e4m3 = values.float() * scales.repeat_interleave(FP8_GROUP, -1)
+    whole = torch.cat([z[..., :448], kpe], -1)  # 584 bytes: rotary values are values, too.
+    pages = packed_pages(whole.flatten(0, 1), 64).squeeze(2)
+    model1 = as_keys("584", pages.as_strided((32, 64, 576), (pages.stride(0), 576, 1)))
+    rows = torch.cat([q, qpe], -1), torch.cat([z, kpe], -1), z
+
+    def error(given, keys, latents):
+        return _relative(_attend(given[0], keys, latents), _attend(*given))
+
+    bf16 = error(rows, torch.cat([z.bfloat16(), rope], -1).float(), z.bfloat16().float())
+    assert bf16 == pytest.approx(1.83e-3, rel=0.02)
+    assert error(rows, torch.cat([e4m3, rope.float()], -1), e4m3) == pytest.approx(2.8e-2, rel=0.02)
+    of584 = error((q, whole, whole), *[model1.view(2, 1024, 512)] * 2)
+    assert of584 == pytest.approx(2.7e-2, rel=0.02)
+
+
+def _attend(q, keys, latents):
+    """The output in fp32."""
+    return (q @ keys.mT * q.shape[-1] ** -0.5).softmax(-1) @ latents
 
 
 def _relative(got, want) -> float:

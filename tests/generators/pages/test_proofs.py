@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from generators.pages import kernels, proofs, tried
 from generators.write.devlogs import Story
 from mla_var3.evidence import address
@@ -49,6 +51,16 @@ def test_right_says_where(site):
     made = on(site, on_gpu, _run(record(version="v1", outcome=checked, target="static/sm_90")))
     said = proofs.right(made, version, made.link("a.md"))
     assert said.endswith("Records: 1 on NVIDIA H200 SXM, 1 in the interpreter.")
+
+
+@pytest.mark.parametrize(("design", "said"), [("flash_mla_fp8", True), ("flash_mla", False)])
+def test_an_error_over_a_cache_in_fp8_is_told_apart_from_that_of_the_format(site, design, said):
+    version = registry.find(design, "v0")
+    checked = passed(total=duration(10.0), correctness=correctness())
+    made = on(site, timed("v0", 10.0, design=design, outcome=checked))
+    right = proofs.right(made, version, made.link("a.md"))
+    assert ("not in it: [see fp8](glossary/fp8.md#what-each-format-costs)" in right) == said, right
+    assert ("largest relative error of the kernel" in right) == said
 
 
 def test_a_design_that_no_gpu_ran_says_so_first_and_names_its_seeded_bugs(site):
