@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from generators.mla import conditions
 from generators.model import problems, targets
 from generators.model.columns import PEERS as LIBRARY
 from generators.model.problems import together
@@ -24,7 +25,10 @@ from mla_var3.workloads.mla import WORKLOAD
 TITLE = "Against FlashMLA and other libraries"
 PATH = "mla/against-libraries.md"
 #: What readers call it.
-FOUND_BY = ("FlashMLA comparison", "faster than FlashMLA", "FlashMLA benchmark", "peers")
+FOUND_BY = (
+    "FlashMLA comparison", "faster than FlashMLA", "FlashMLA benchmark", "peers",
+    "conditions of the FlashMLA measurements", "repeat the FlashMLA benchmark",
+)  # fmt: skip
 #: Libraries by their design, the one that all are compared with first.
 PEERS: Mapping[str, str] = WORKLOAD.peers
 
@@ -55,6 +59,7 @@ def page(site: Site, source: str) -> Page:
         "more where that is faster still. As fast means that two medians differ by less than "
         f"{NOISE:.1%}.",
         SIZES,
+        conditions.section(site, _pairs(site, first, _alike(site)), name),
         *parts,
         f"## With a prefix that all sequences share\n\nOur kernel reads keys and values of the "
         f"prefix decompressed beforehand; {name} reads the whole cache of each sequence.\n\n"

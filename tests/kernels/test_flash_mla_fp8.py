@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from mla_var3.errors import PlanError
 from mla_var3.workloads.mla import FP8_GROUP, LatentProblem, fp8_row_bytes, fp8_rows
-
 from tests.serving.stand_in import as_keys, packed_pages
 
 from .attention_cases import PROBLEMS, assert_correct, make, versions

@@ -266,6 +266,28 @@ def test_a_library_tells_its_version(monkeypatch, tmp_path):
     assert module.version() == {"told_by_module": "3.4"}
 
 
+@pytest.mark.parametrize(
+    ("version", "origin", "said"),
+    [
+        ("1.0.0", '{"vcs_info": {"vcs": "git", "commit_id": "9241ae3ef9bac614"}}', "1.0.0+9241ae3"),
+        ("1.0.0+9241ae3", '{"vcs_info": {"commit_id": "ffffffffff"}}', "1.0.0+9241ae3"),
+        ("1.0.0", '{"url": "file:///a.whl", "archive_info": {}}', "1.0.0"),
+    ],
+)
+def test_a_library_installed_from_a_repository_tells_its_commit(
+    monkeypatch, tmp_path, version, origin, said
+):
+    folder = tmp_path / "from_a_repository-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: from-a-repository\nVersion: {version}\n"
+    )
+    (folder / "top_level.txt").write_text("from_a_repository\n")
+    (folder / "direct_url.json").write_text(origin)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert Requirement("from_a_repository", "nothing").version() == {"from-a-repository": said}
+
+
 def test_a_record_states_the_librarys_version(monkeypatch):
     monkeypatch.setattr(Requirement, "version", lambda self: {self.module: "9.9"})
     plan = make("deepseek_flash_mla", "v0")

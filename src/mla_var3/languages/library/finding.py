@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from pathlib import Path
 from types import ModuleType
 
 from mla_var3.errors import NotExecutableError
+
+#: Digits of a commit, as versions that state one have them.
+DIGITS = 7
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,14 @@ class Requirement:
             ) from error
 
     def version(self) -> dict[str, str]:
-        """Version by distribution, or by module where none is installed; empty where unknown."""
+        """Version by distribution, or by module where none is installed; empty where unknown.
+
+        What pip installed from a repository also says its commit: ``1.0.0+9241ae3``.
+        """
         package = self.module.partition(".")[0]
         if names := importlib.metadata.packages_distributions().get(package):
-            return {names[0]: importlib.metadata.version(names[0])}
+            found = importlib.metadata.distribution(names[0])
+            return {names[0]: _with_commit(found.version, found.read_text("direct_url.json"))}
         said = getattr(sys.modules.get(package), "__version__", None)
         return {package: str(said)} if said else {}
 
@@ -60,3 +68,9 @@ class Requirement:
         """One line on how to get it."""
         also = f", or let {self.checkout} name a checkout" if self.checkout else ""
         return self.install + also
+
+
+def _with_commit(version: str, origin: str | None) -> str:
+    """A version with the commit of pip's ``direct_url.json``, unless it states one itself."""
+    commit = str(json.loads(origin or "{}").get("vcs_info", {}).get("commit_id", ""))[:DIGITS]
+    return f"{version}+{commit}" if commit and "+" not in version else version
