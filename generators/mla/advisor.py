@@ -161,6 +161,12 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
         }
 
 
+def problems_answered(site: Site) -> list[str]:
+    """Sizes that were measured, as results name them: by these the search finds the advisor."""
+    sizes = sorted({tuple(answer[axis] for axis in AXES) for answer in answers(site)})
+    return [" ".join(f"{a}={n}" for a, n in zip(AXES, found, strict=True)) for found in sizes]
+
+
 def _conditions(problem: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """Pages, lengths and mask of a problem; a query alone sees all keys, masked or not."""
     masked = problem.get("causal") and problem["s"] != 1

@@ -101,7 +101,7 @@ def analysis_page(site: Site, document: Document) -> Page:
 
     body = rendered(document, site.catalogue, link, override)
     content = sections(
-        meta(found_by=list(FOUND_BY)),
+        meta(found_by=[*FOUND_BY, *advisor.problems_answered(site)]),
         f"# {cell(document.meta.title)}",
         peers.lead(site, link(OTHERS)),
         body,

@@ -125,7 +125,10 @@ def _doors(site: Site, link: Link) -> str:
         f"[all lessons]({link('docs/learn/index.md')}){_first_path(site, link)}.",
         "Write": "Edit a version and know within seconds, without a GPU, whether it is right and "
         "what the compiler made of it; measure it when there is one: "
-        f"[add a version](#add-a-version), [run any cuTile kernel]({link('docs/interpreter.md')}), "
+        f"[add a version](#add-a-version), [let an agent optimize a kernel, by a campaign]"
+        f"({link('docs/campaign.md')}) ([skills for agents]"
+        f"({link('generators/pages/skills')})), "
+        f"[run any cuTile kernel]({link('docs/interpreter.md')}), "
         f"[send times of a GPU of yours]({link('docs/contribute.md')}).",
     }
     cards = "\n".join(f"-   **{title}**\n\n    {text}\n" for title, text in doors.items())

@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from generators.model import leading
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages import catalogue, records
+from generators.pages import catalogue, records, skill_index
 from generators.pages.kernels import compiled_for, next_version
 from generators.write.page import Page
 from generators.write.source import repo_name
@@ -75,7 +75,6 @@ def _page(name: str) -> str:
 
 
 def _index() -> Page:
-    rows = "\n".join(f"- [{name}]({name}.md)" for name in skill_names())
     content = sections(
         "# For language models and editors",
         "Everything on this site in forms that programs read, made from the same sources as the "
@@ -87,8 +86,8 @@ def _index() -> Page:
         "- The skills below stand in the checkout as `skills/<name>/SKILL.md`, where `npx skills "
         "add` finds them; `nox -s skills -- install` copies them to where your agent looks, and "
         "[skills.zip](skills.zip) holds the same files.",
-        "## Skills",
-        rows,
+        "## Skills: which comes first",
+        skill_index.rows(),
     )
     return Page(INDEX, content, None, ("Learn", "For agents"))
 

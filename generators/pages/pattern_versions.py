@@ -55,7 +55,7 @@ _SHOWS: Mapping[type, str] = {
 
 def _unused(site: Site, meta: FrontMatter, link: Link) -> str:
     """That no version has it, and what shows it instead."""
-    verb = "uses it" if meta.kind == "optimization" else "has this fault"
+    verb = "using it" if meta.kind == "optimization" else "having this fault"
     names = [
         name
         for item in meta.evidence
@@ -70,7 +70,7 @@ def _unused(site: Site, meta: FrontMatter, link: Link) -> str:
     shown = [f"records of {', '.join(of)}"] if of else []
     shown += dict.fromkeys(_SHOWS[type(item)] for item in meta.evidence if type(item) in _SHOWS)
     rests = ", ".join(shown) or f"{meta.basis}: {BASIS_MEANING[meta.basis]}"
-    return f"No kernel version of this project {verb}. The evidence above: {rests}."
+    return f"No kernel version is listed as {verb}. The evidence above: {rests}."
 
 
 def _version(site: Site, key: str, link: Link) -> str:

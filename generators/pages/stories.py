@@ -85,12 +85,17 @@ def headline(story: Story, found: Times) -> str:
 
 
 def _conditions(told: Told) -> str:
-    said = [*told.story.conditions, _runs_said(told)]
+    said = [*told.story.conditions, _runs_said(told), _again(told)]
     text = "\n\n".join(told.prose(one) for one in said if one)
     return (
         f'<div class="story__conditions" markdown="1">\n\n**Conditions, said once**\n\n{text}'
         "\n\n</div>"
     )
+
+
+def _again(told: Told) -> str:
+    """The command that takes all times again."""
+    return f"**All of it again,** on an H200: `{told.story.command}`." if told.story.command else ""
 
 
 def _runs_said(told: Told) -> str:
@@ -308,11 +313,10 @@ def _sources(told: Told) -> str:
         lines.append(f"Run `{group.run}` of {day_of(group)}{how}, in µs: {', '.join(said)}.")
     design = next(iter(told.versions.values()))
     devlog = told.link(f"{repo_name(design.path.parents[1])}/devlog.md")
-    again = f"All of it again, on an H200: `{told.story.command}`." if told.story.command else ""
     code = f"All versions, with predictions and records: [{design.design_key}]({devlog})."
     return (
         '<div class="story__sources" markdown="1">\n\n**Sources**\n\n'
-        + "\n\n".join(filter(None, [*lines, again, code]))
+        + "\n\n".join(filter(None, [*lines, _again(told), code]))
         + "\n\n</div>"
     )
 

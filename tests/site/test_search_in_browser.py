@@ -73,6 +73,13 @@ def test_a_guide_comes_before_the_glossary(open_tab: OpenTab):
     assert firsts == list(GUIDES.values())
 
 
+def test_sizes_lead_to_the_advisor_measured_or_not(open_tab: OpenTab):
+    tab = open_tab()
+    tab.open("404.html")
+    for hits in ask(tab, "b=128 h=128 s=1 t=4096 bf16", "b=32 s=1 t=4096", "b=77 h=128 s=1 t=4096"):
+        assert hits[0][0]["location"] == "mla/"
+
+
 def test_what_failed_leads_to_a_design_that_collects_it(open_tab: OpenTab):
     tab = open_tab()
     tab.open("404.html")

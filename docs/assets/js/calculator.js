@@ -10,6 +10,17 @@
   const ROWS = 64;
   const SHARE = 0.75;
 
+  // Why a measured time may be shorter than a reference time.
+  const REFERENCE = "A reference time is not a bound: it takes these ceilings and, where they were measured, " +
+    "the joules of matrix products and copies back to back. A kernel that draws less, or that is timed " +
+    "with pauses for the L2 flush as records are, can be faster.";
+  // What binds a bound, in words.
+  const BINDS = {
+    arithmetic: "arithmetic binds: FLOPs at the tensor cores' peak",
+    memory: "memory binds: bytes at the DRAM's peak",
+    power: "power binds: joules at the board's limit",
+  };
+
   // Values to a text with three significant digits and a unit prefix.
   function scaled(value, unit) {
     const prefixes = ["", "k", "M", "G", "T", "P", "E"];
@@ -123,7 +134,7 @@
       ", with equal lengths and no mask: reference time " + time(winner.us) +
       ", bound by " + winner.bound + (gain > 1.005 ? ", " + gain.toFixed(2) + "x the better pure design" : "") +
       ". Ceilings (" + device.ceiling_kind + "): " + device.tflops + " TFLOP/s, " +
-      device.gbps + " GB/s.";
+      device.gbps + " GB/s. " + REFERENCE;
     // The advice has tables of its own.
     const table = root.querySelector("[data-times]");
     table.tBodies[0].replaceChildren(
@@ -312,7 +323,7 @@
       bar.className = "bars__bar bars__bar--" + row.kind;
       bar.style.width = (60 * row.us) / longest + "%";
       const shown = document.createElement("td");
-      shown.append(bar, " " + time(row.us));
+      shown.append(bar, " " + time(row.us) + (row.said ? ", " + row.said : ""));
       line.append(name, shown);
     }
     return table;
@@ -333,7 +344,11 @@
     const sizes = Object.fromEntries(spec.inputs.map((input) => [input.name, input.default]));
     for (const axis of measured.axes) sizes[axis] = answer[axis];
     const least = bounds(spec, measured, { ...answer, sizes }, answer.cache, best.n);
-    if (least && least.all) rows.push({ name: "the bound", us: least.all.us, kind: "bound" });
+    if (least && least.all) {
+      const { us, bound } = least.all;
+      for (const row of rows) row.said = Math.round((100 * us) / row.us) + " % of the bound";
+      rows.push({ name: "the bound", us, kind: "bound", said: "by " + bound });
+    }
     return bars("One run, at " + placed(measured, answer), rows);
   }
 
@@ -447,7 +462,7 @@
     const least = bounds(spec, measured, asked, answer.cache, best.n);
     if (least) {
       parts.push(say((least.all ? "Bound for your sizes: " + time(least.all.us) +
-        ", which no kernel of these designs can beat." : "") +
+        ", which no kernel of these designs can beat; " + BINDS[least.all.bound] + "." : "") +
         (best.share && far ? " The record reached " + Math.round(best.share * 100) +
           " % of its own bound; at that share yours would take about " +
           time(least.own.us / best.share) + ": an estimate. The reference times below are the " +

@@ -30,9 +30,10 @@ const hypermlaSearch = (() => {
     return !term || STOP.has(word.toLowerCase()) ? null : term;
   }
 
-  /* Words; a name such as mla_var6_plus counts whole and in its parts. */
+  /* Words; a name such as mla_var6_plus counts whole and in its parts, a size such as b=128 as one:
+     its letter and its number stand in every other problem. */
   function tokenize(text) {
-    const words = text.match(/[\p{L}\p{N}]+(?:[_.][\p{L}\p{N}]+)*/gu) || [];
+    const words = text.match(/\b[a-z]\w{0,7}=\d+\b|[\p{L}\p{N}]+(?:[_.][\p{L}\p{N}]+)*/gu) || [];
     return words.flatMap((word) => (/[_.]/.test(word) ? [word, ...word.split(/[_.]/)] : [word]));
   }
 

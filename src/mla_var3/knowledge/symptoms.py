@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mla_var3.evidence.compare import NOISE
 from mla_var3.knowledge import evidence
 from mla_var3.knowledge.history import Gain
 from mla_var3.knowledge.metrics import Metric
@@ -176,7 +177,8 @@ SYMPTOMS = (
         "times-vary",
         "Times vary from run to run",
         "Host work, compilation or a warm cache is timed together with the kernel; or power, "
-        "clocks and other users of the GPU change it.",
+        "clocks and other users of the GPU change it. Medians of one run that differ by less than "
+        f"{NOISE:.1%} are a tie; times of two runs do not compare.",
         ("time_spread", "l2_flushed"),
         "event",
         ("noisy timing", "benchmark jitter", "clock drops"),

@@ -95,3 +95,12 @@ def test_a_time_alone_since_gives_way_to_one_beside_others():
     assert (known.run, known.rival) == (beside[2], beside[1])
     unknown = compare.best(ranked)
     assert (unknown.run, unknown.rival) == (alone, None)
+
+
+def test_the_search_finds_the_advisor_by_sizes_that_were_measured(site):
+    named = advisor.problems_answered(site)
+    assert "b=128 h=128 s=1 t=4096" in named
+    assert len(named) == len(set(named))
+    sizes = [dict(part.split("=") for part in name.split()) for name in named]
+    asked = {tuple(str(answer[axis]) for axis in advisor.AXES) for answer in advisor.answers(site)}
+    assert {tuple(found[axis] for axis in advisor.AXES) for found in sizes} == asked

@@ -190,6 +190,12 @@ def test_the_advisor_names_flashmla_where_it_was_in_the_run(show):
     assert "FlashMLA in that run: 450 us (13 % slower)." in said
     shown = page.locator(".bars th").all_inner_texts()
     assert shown == ["fast v1", "next v2", "FlashMLA", "the bound"]
+    times = [text.strip() for text in page.locator(".bars td").all_inner_texts()]
+    us, by = re.fullmatch(r"([\d.]+) us, by (arithmetic|memory|power)", times[-1]).groups()
+    for text, measured in zip(times, (400, 800, 450), strict=False):
+        assert text == f"{measured} us, {round(100 * float(us) / measured)} % of the bound"
+    assert f"can beat; {by} binds: " in said
+    assert "A reference time is not a bound" in page.inner_text(".calculator-answer")
 
 
 @pytest.mark.parametrize(

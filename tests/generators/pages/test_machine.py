@@ -55,6 +55,14 @@ def test_there_are_the_skills_that_are_asked_for():
     assert tuple(skill_names()) == NAMES
 
 
+def test_the_index_says_with_which_skill_to_begin_and_names_each_once(found):
+    index = found[machine.INDEX].content
+    rows = [line for line in index.splitlines() if line.startswith("| ") and "](" in line]
+    named = [re.findall(r"\[([a-z-]+)\]\(\1\.md\)", row) for row in rows]
+    assert sorted(name for row in named for name in row) == sorted(NAMES)
+    assert named[0][0] == "kernel-optimizer"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_skill_says_what_it_is(site, name):
     text = skill(site, name, repo_path)

@@ -14,7 +14,7 @@ def _said(site, id_):
 def test_a_fault_that_no_version_has_says_what_shows_it(site):
     said = _said(site, "cute-serialized-products")
     assert said == (
-        "No kernel version of this project has this fault. The evidence above: a test that runs "
+        "No kernel version is listed as having this fault. The evidence above: a test that runs "
         "with every change."
     )
     assert "bugs planted on purpose" in _said(site, "cute-missing-barrier")
@@ -23,7 +23,7 @@ def test_a_fault_that_no_version_has_says_what_shows_it(site):
 def test_records_in_the_evidence_lead_to_their_versions(site):
     said = _said(site, "o13-static-pruning")
     assert said.startswith(
-        "No kernel version of this project uses it. The evidence above: records of ["
+        "No kernel version is listed as using it. The evidence above: records of ["
     )
     assert "flash_mla/v2.md)" in said
 

@@ -54,6 +54,12 @@ def test_each_step_says_one_idea_with_code_and_its_time(site, key: str) -> None:
         assert f"<strong>{group.us(step.key):,.1f}</strong> µs" in part[:6000]
 
 
+def test_the_command_stands_with_the_conditions_and_at_the_end(site) -> None:
+    text, command = page(site), f"`{FIRST.command}`"
+    assert text.index("Conditions, said once") < text.index(command) < text.index("data-step=")
+    assert text.index("**Sources**") < text.rindex(command)
+
+
 def test_all_pictures_of_the_first_story_are_traces_of_the_versions(site) -> None:
     text = page(site)
     assert all(step.pictures for step in FIRST.steps)
