@@ -81,7 +81,7 @@ def split(keys: int = 12, splits: int = 3, slots: int = 4) -> str:
             parts.append(text(x + 4, top + 42, words, size=11, fill=QUIET))
     message = (
         f"one sequence of {keys} tiles of keys keeps 1 of {slots} SMs busy; cut into {splits}, it "
-        f"keeps {splits} busy for a {splits}th of the time, and a combine merges their outputs."
+        f"keeps {splits} busy for 1/{splits} of the time, and a combine merges their outputs."
     )
     width = left + keys * size + splits * 10 + 10
     drawn = shapes.svg(width, 116, parts, "Split-KV", message)

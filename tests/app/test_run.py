@@ -98,6 +98,15 @@ def test_each_specialization_that_ran_is_compiled_for_each_arch(doubling, capfd,
     assert all(re.fullmatch(FACTS, text.partition(": ")[2]) for text in lines[-4:])
 
 
+def test_the_page_shows_the_line_that_its_command_prints(capfd):
+    page = (repo_root() / "docs/interpreter.md").read_text(encoding="utf-8")
+    found = re.search(r"\$ nox -s run -- (\S+) (\S+)\n```\n\n.*\n\n```text\n(.+)\n```", page)
+    assert found is not None
+    arch, script, shown = found.groups()
+    assert run.main([arch, str(repo_root() / script)]) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == shown
+
+
 @pytest.mark.parametrize("options", [["--arch="], ["--arch=sm_120,"], ["--arch"]])
 def test_an_arch_without_a_name_ends_before_the_script_runs(doubling, capfd, options):
     with pytest.raises(UsageError, match="--arch must name archs, as in --arch=sm_120"):
