@@ -7,6 +7,7 @@ import pytest
 
 from mla_var3.emulator.fragments import Fragment
 from mla_var3.emulator.launcher import launch
+from mla_var3.emulator.options import Options
 from tests.emulator.events import Snippet
 from tests.emulator.machines import machine
 
@@ -173,3 +174,36 @@ def test_neighbors_run_the_code_that_is_made_for_slices() -> None:
     assert "bank_rf" in others.__code__.co_names
     assert m.scheduler._function(0, True) is slices
     assert len(m.functions) == 2
+
+
+#: Lane 0 of the warps counts, two warps at a time: not warp 1, then not warp 2.
+TURNS = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 o)
+{
+.reg .pred %p<4>; .reg .b32 %r<8>; .reg .b64 %d<4>;
+mov.u32 %r0, %tid.x; shr.u32 %r1, %r0, 5; and.b32 %r2, %r0, 31; mov.u32 %r3, 0; mov.u32 %r4, 1;
+AGAIN:
+setp.eq.u32 %p0, %r1, %r4;
+@%p0 bra NEXT;
+setp.ne.u32 %p1, %r2, 0;
+@%p1 bra NEXT;
+add.u32 %r3, %r3, %r4;
+NEXT:
+add.u32 %r4, %r4, 1;
+setp.lt.u32 %p2, %r4, 3;
+@%p2 bra AGAIN;
+ld.param.u64 %d0, [o]; mul.wide.u32 %d1, %r0, 4; add.u64 %d0, %d0, %d1; st.global.u32 [%d0], %r3;
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_other_warps_at_a_short_branch_are_other_threads(seed: int | None) -> None:
+    """Of two fragments with one first thread and as many, each runs its own lanes."""
+    out = np.zeros(96, np.uint32)
+    assert launch(TURNS, [out], 1, 96, options=Options(seed=seed)).diagnostics == []
+    assert out[::32].tolist() == [3, 2, 1]
+    assert out.sum() == 6

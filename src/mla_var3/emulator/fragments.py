@@ -34,6 +34,8 @@ class Fragment:
         self.asks, self.asked = False, -1
         contiguous = int(ids[-1] - ids[0]) == self.n - 1
         self.s: Any = slice(int(ids[0]), int(ids[-1]) + 1) if contiguous else ids
+        #: Which threads these are: a key that no others have.
+        self.those = (int(ids[0]), self.n) if contiguous else ids.tobytes()
         self.place = int(machine.place[ids[0]])
         self.warps = machine.warps_of(self.s)
         self.refresh(machine)

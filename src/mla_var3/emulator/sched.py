@@ -65,7 +65,7 @@ class Scheduler:
         #: Where the first other thread that could run stands; None where that must be looked up.
         self.behind: int | None = None
         #: Threads that ran what a branch jumps over, by where and who.
-        self.parts: dict[tuple[int, int, int, bytes], Fragment] = {}
+        self.parts: dict[tuple[int, tuple[int, int] | bytes, bytes], Fragment] = {}
 
     def wake(self, reason: str, place: int | None = None) -> None:
         """Fragments that slept for a reason, or for one place of it, look again."""
@@ -296,7 +296,7 @@ class Scheduler:
 
     def beside(self, f: Fragment, chosen: NDArray[np.bool_], target: int) -> None:
         """Run what a branch jumps over for those who do not jump, and go on with all."""
-        m, key = self.machine, (f.pc, int(f.ids[0]), f.n, chosen.tobytes())
+        m, key = self.machine, (f.pc, f.those, chosen.tobytes())
         part = self.parts.get(key)
         if part is None:
             part = self.parts[key] = Fragment(m, f.pc, f.ids[chosen])
