@@ -225,7 +225,7 @@ def _target(site: Site, target: str, runs: list[Run]) -> Page:
     return Page(
         path,
         sections(
-            meta(title=title, description=f"Rooflines and leaderboards of {name}", **_names(target)),
+            meta(title=title, description=f"Rooflines, leaderboards of {name}", **_names(target)),
             f"# {cell(title)}",
             *_fitting(site, target, link),
             _about(target, device, link),
