@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from generators.model.site import Site
-from generators.pages import energy
+from generators.pages import energy, fitting
 from generators.write.page import Page
 from generators.write.text import cell, code, fold, meta, sections, table
 from mla_var3.campaign import contributing
 from mla_var3.devices import Ceilings, Device, Figure
 from mla_var3.devices.model import NOT_SUPPORTED, UNKNOWN
 from mla_var3.errors import DeviceFigureError
+from mla_var3.evidence.model import STATIC
 from mla_var3.knowledge.evidence import Link
 
 #: How times are sent.
@@ -148,13 +149,16 @@ def _device(site: Site, device: Device) -> Page:
                 found_by=[
                     f"{device.name} {what}"
                     for what in ("memory bandwidth", "peak FLOPS", "ridge point", "datasheet")
-                ],
+                ]
+                + (fitting.found_by(device) if device.is_compile_target else []),
             ),
             f"# {cell(device.name)}: its figures",
+            _which_run(site, device, link),
             cell(device.note),
             "## Rates",
             table(["Operands", "Rates", "Arithmetic", "DRAM", "Ridge point", "Kind"], rates),
             _power(site, device, link),
+            _kernels(site, device, link),
             "## Figures in use",
             _in_use(device),
             fold(
@@ -174,6 +178,28 @@ def _device(site: Site, device: Device) -> Page:
         ),
         source=_file(device),
         nav=("Devices", device.name),
+    )
+
+
+def _which_run(site: Site, device: Device, link: Link) -> str:
+    """Whether our kernels run on it; the list stands below the rates."""
+    if not device.is_compile_target:
+        return "The kernels' languages do not compile for it."
+    found = fitting.verdict(site, device.sm, link, device)
+    listed = " [Which ones](#kernels-that-run-on-it)." if _kernels(site, device, link) else ""
+    return f"{found}{listed}"
+
+
+def _kernels(site: Site, device: Device, link: Link) -> str:
+    """The designs by what the compiler makes of them for it."""
+    listed = fitting.designs(site, device.sm, link) if device.is_compile_target else ""
+    if not listed:
+        return ""
+    compiled = f"[every compile for {device.sm}]({link(f'results/{STATIC}{device.sm}')})"
+    return sections(
+        "## Kernels that run on it",
+        f"By the newest records of a compile for {device.sm}: {compiled}.",
+        listed,
     )
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from generators.draw import climb
-from generators.model import compare, problems, targets
+from generators.model import compare, fits, problems, targets
 from generators.model.columns import design_title
 from generators.model.problems import Problem
 from generators.model.run import Run
@@ -22,6 +22,7 @@ from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
 from generators.write.text import cell, code, docstring, fold, meta, sections, table
 from mla_var3.evidence import Record
+from mla_var3.evidence.model import STATIC
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
 from mla_var3.runtime import registry
@@ -175,11 +176,17 @@ def _designs(site: Site, designs: list[list[Version]], link: Link) -> str:
             design_link(versions[0], link),
             cell(_purpose(versions)),
             _version_link(versions[-1], link),
+            ", ".join(_gpus(sm, link) for sm in fits.archs(site, versions)),
             str(sum(len(site.runs_of(version)) for version in versions)),
         ]
         for versions in ordered
     ]
-    return table(["Language", "Design", "What it is", "Latest", "Records"], rows)
+    return table(["Language", "Design", "What it is", "Latest", "Compiles for", "Records"], rows)
+
+
+def _gpus(sm: str, link: Link) -> str:
+    """An arch, linked to what compiles for it."""
+    return f"[{sm}]({link(f'results/{STATIC}{sm}')})"
 
 
 def languages_in_order(version: Version) -> tuple[str, str]:

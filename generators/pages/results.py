@@ -8,7 +8,7 @@ from generators.draw import charts
 from generators.model import compare, problems, targets
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages import analyses, kernels
+from generators.pages import analyses, fitting, kernels
 from generators.pages.devices import contributed
 from generators.pages.kernels import run_version
 from generators.pages.proofs import checked
@@ -225,8 +225,9 @@ def _target(site: Site, target: str, runs: list[Run]) -> Page:
     return Page(
         path,
         sections(
-            meta(title=title, description=f"Rooflines and leaderboards of {name}"),
+            meta(title=title, description=f"Rooflines, leaderboards of {name}", **_names(target)),
             f"# {cell(title)}",
+            *_fitting(site, target, link),
             _about(target, device, link),
             *contributed(site, target),
             _advisor(site, link),
@@ -235,6 +236,21 @@ def _target(site: Site, target: str, runs: list[Run]) -> Page:
         ),
         nav=("Results", name),
     )  # fmt: skip
+
+
+def _names(target: str) -> dict[str, list[str]]:
+    """What people look for who want kernels of an arch."""
+    if not target.startswith("static/"):
+        return {}
+    return {"found_by": fitting.found_by_arch(target.removeprefix("static/"))}
+
+
+def _fitting(site: Site, target: str, link: Link) -> list[str]:
+    """Which versions compile for an arch, design by design; nothing on a device's page."""
+    if not target.startswith("static/"):
+        return []
+    sm = target.removeprefix("static/")
+    return [fitting.verdict(site, sm, link), fitting.designs(site, sm, link)]
 
 
 def _without_figures(layer: tuple[str, list[Run]]) -> bool:

@@ -11,7 +11,9 @@ from mla_var3 import evidence
 from mla_var3.paths import repo_root
 
 ROOT = repo_root()
-FILE = next((ROOT / "results/nvidia-h200-sxm/cute_python/mla/flash_mla").glob("*-a8711fd7a666.json"))
+FILE = next(
+    (ROOT / "results/nvidia-h200-sxm/cute_python/mla/flash_mla").glob("*-a8711fd7a666.json")
+)
 TEXT = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
 SECTION = TEXT.partition("## Pages of few tokens\n")[2].partition("\n## ")[0]
 ROWS = [

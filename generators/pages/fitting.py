@@ -1,0 +1,130 @@
+"""Says on pages which versions compile for an arch: a verdict, and a table of designs."""
+
+from __future__ import annotations
+
+import re
+
+from generators.model import fits
+from generators.model.fits import Fit
+from generators.model.run import Run
+from generators.model.site import Site
+from generators.pages.kernels import design_link, language_title
+from generators.pages.proofs import checked
+from generators.pages.version_facts import why_not
+from generators.write.text import cell, code, sections, table
+from mla_var3.devices import Device
+from mla_var3.evidence import CPU
+from mla_var3.evidence.model import STATIC
+from mla_var3.knowledge.evidence import Link
+from mla_var3.languages import languages
+from mla_var3.runtime.registry import Version
+
+#: What stands behind the few words that say why.
+_FULLER = re.compile(r", which needs .*|: (?!uses).*| at kernels/.*", re.DOTALL)
+Fits = list[tuple[list[Version], Fit]]
+
+
+def found_by(device: Device) -> list[str]:
+    """What people type who look for kernels that run on a device."""
+    name = device.name.removeprefix("NVIDIA ").removeprefix("GeForce ").partition(" (")[0]
+    return [f"kernels that run on {name}", f"which kernels run on {name}", f"{name} kernels"]
+
+
+def found_by_arch(sm: str) -> list[str]:
+    """What people type who look for kernels of an arch."""
+    return [f"{sm} kernels", f"kernels that compile for {sm}", f"which kernels run on {sm}"]
+
+
+def of(site: Site, sm: str) -> Fits:
+    """Each design that we compile, with what records say of it on an arch; what compiles first."""
+    known = languages()
+    designs = [
+        versions
+        for versions in site.designs().values()
+        if (found := known.get(versions[0].language)) is not None and found.archs
+    ]
+    made = [(versions, fits.of(site, versions, sm)) for versions in designs]
+    return sorted(made, key=lambda found: not found[1].compiled)
+
+
+def verdict(site: Site, sm: str, link: Link, device: Device | None = None) -> str:
+    """How many versions compile for an arch; of a device also how many were timed on it."""
+    found = [fit for _, fit in of(site, sm)]
+    compiled = [version for fit in found for version in fit.compiled]
+    refused = sum(len(fit.refused) for fit in found)
+    if not compiled and not refused:
+        asked = code(f"nox -s profile -- DESIGN VERSION --arch={sm}")
+        return f"No record says which kernels compile for {sm}; {asked} does, without a GPU."
+    clean = sum(len(fit.clean) for fit in found)
+    words = f"{len(compiled)} versions compile for {sm}, {clean} of them without spilling registers"
+    said = f"**{words}; {refused} do not compile.**"
+    if device is None:
+        return said
+    right = sum(_right_on_a_cpu(site, version) for version in compiled)
+    stands_in = f"{right} of them ran on a CPU and gave right results"
+    name = cell(device.name)
+    timed = sum(device.key in _timed_on(site, version) for version in compiled)
+    if not timed:
+        return f"{said} None was timed on {name}; {stands_in}."
+    where = link(f"results/{device.key}")
+    return f"{said} [{timed} of them were timed on {name}]({where}), and {stands_in}."
+
+
+def _timed_on(site: Site, version: Version) -> set[str]:
+    return {run.record.target for run in site.timed_of(version)}
+
+
+def _right_on_a_cpu(site: Site, version: Version) -> bool:
+    """Whether its checks in the interpreter or the emulator passed, all of them."""
+    on_cpu = [run for run in site.runs_of(version) if _is_on_a_cpu(run.record.target)]
+    checks = [check for run in on_cpu if (check := checked(run)) is not None]
+    return bool(checks) and all(check.status == "passed" for check in checks)
+
+
+def _is_on_a_cpu(target: str) -> bool:
+    return target == CPU or target.startswith(STATIC)
+
+
+def designs(site: Site, sm: str, link: Link) -> str:
+    """A row per design: its versions that compile and those that do not; empty without records."""
+    found = of(site, sm)
+    rows = [
+        _row(versions, fit, sm, link)
+        for versions, fit in found
+        if fit.compiled or fit.refused or fit.failed
+    ]
+    head = [
+        "Design", "Compiles, no spills", "Compiles, spills registers",
+        "Does not compile, or failed a check",
+    ]  # fmt: skip
+    return sections(table(head, rows), _unrecorded(found, sm)) if rows else ""
+
+
+def _row(versions: list[Version], fit: Fit, sm: str, link: Link) -> list[str]:
+    reasons: dict[str, list[Version]] = {}
+    for version, run in (*fit.refused, *fit.failed):
+        reasons.setdefault(_few_words(run, sm), []).append(version)
+    return [
+        f"{design_link(versions[0], link)}, {cell(language_title(versions[0].language))}",
+        fits.spans(versions, fit.clean),
+        fits.spans(versions, fit.spilling),
+        "<br>".join(f"{fits.spans(versions, told)}: {cell(why)}" for why, told in reasons.items()),
+    ]
+
+
+def _few_words(run: Run, sm: str) -> str:
+    said = why_not(run)[2].removeprefix(f"does not compile for {sm}: ")
+    return _FULLER.sub("", said)
+
+
+def _unrecorded(found: Fits, sm: str) -> str:
+    """Versions that nobody compiled for the arch."""
+    missing = [
+        f"{versions[0].design_key} {fits.spans(versions, fit.unknown)}"
+        for versions, fit in found
+        if fit.unknown
+    ]
+    if not missing:
+        return ""
+    asked = code(f"nox -s profile -- DESIGN VERSION --arch={sm}")
+    return f"Without a record here: {cell('; '.join(missing))}. {asked} says it, without a GPU."
