@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """Random programs whose lanes part and meet, and their threads run one by one.
 
 Each context knows a mask of the lanes that are in it, so that votes, shuffles and the like have a
@@ -8,59 +9,26 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-from tests.emulator.steps import PREDICATES, REGISTERS, VALUES, WORD, Thread, operand, step
-
-#: Words of each thread in shared, global and local memory; registers alike in a warp; counters.
-OWN, ALIKE, COUNTERS = 4, 2, 3
-REDUCTIONS: dict[str, Callable[[int, int], int]] = {
-    "add.u32": lambda a, b: a + b & WORD,
-    "xor.b32": lambda a, b: a ^ b,
-    "max.u32": max,
-}
-ATOMICS: dict[str, Callable[[int, int], int]] = REDUCTIONS | {"exch.b32": lambda a, b: b}
-
-
-class Meeting(NamedTuple):
-    """What a thread brings where others must come too.
-
-    Attributes:
-        site: Which instruction.
-        who: Identifiers of all that must come.
-        value: What it brings.
-        given: What each takes away, by identifier, from what each brought.
-    """
-
-    site: int
-    who: tuple[int, ...]
-    value: Any
-    given: Callable[[dict[int, Any]], dict[int, Any]]
-
-
-@dataclass
-class Lane(Thread):
-    """A thread with its memory, masks of contexts, and counters that all share."""
-
-    id: int
-    threads: int
-    x: list[int]
-    cells: list[int]
-    spots: list[int]
-    counters: dict[str, list[int]]
-    k: dict[int, int] = field(default_factory=dict)
-
-    def members(self, mask: int) -> tuple[int, ...]:
-        first = self.id & -32
-        return tuple(first + i for i in range(32) if mask >> i & 1)
-
-
-Run = Callable[[Lane], Generator[Meeting, Any, None]]
-#: Text and what it does.
-Part = tuple[list[str], Run]
+from tests.emulator.steps import PREDICATES, REGISTERS, VALUES, WORD, operand, step
+from tests.emulator.together import (
+    ALIKE,
+    ATOMICS,
+    BALLOT,
+    FIRST,
+    REDUCTIONS,
+    Lane,
+    Meeting,
+    Part,
+    Run,
+    alike,
+    reduced,
+    shuffled,
+    to_all,
+)
 
 
 @dataclass(frozen=True)
@@ -74,68 +42,6 @@ class Context:
         """Inside of it, at most this level."""
         order = ["block", "warp", "lane"]
         return Context(max(self.level, level, key=order.index), self.mask)
-
-
-def run_all(threads: list[Lane], run: Run) -> None:
-    """Run threads one by one, each as far as it can go alone."""
-    alive = {t.id: run(t) for t in threads}
-    waiting: dict[int, Meeting] = {}
-
-    def go(thread: int, value: Any) -> None:
-        try:
-            waiting[thread] = alive[thread].send(value)
-        except StopIteration:
-            del alive[thread]
-
-    for t in threads:
-        go(t.id, None)
-    while waiting:
-        groups: dict[tuple[int, tuple[int, ...]], set[int]] = defaultdict(set)
-        for thread, meeting in waiting.items():
-            groups[meeting[:2]].add(thread)
-        ready = [who for (_, who), came in groups.items() if came == set(who)]
-        assert ready, "threads of the program wait for each other"
-        for who in ready:
-            brought = {thread: waiting.pop(thread) for thread in who}
-            given = brought[who[0]].given({thread: m.value for thread, m in brought.items()})
-            for thread in who:
-                go(thread, given[thread])
-
-
-# What lanes do together -----------------------------------------------------------------------
-def to_all(f: Callable[[dict[int, Any]], Any]) -> Callable[[dict[int, Any]], dict[int, Any]]:
-    """All are given the same."""
-    return lambda brought: dict.fromkeys(brought, f(brought))
-
-
-BALLOT = to_all(lambda brought: sum(1 << (i & 31) for i, v in brought.items() if v))
-FIRST = to_all(lambda brought: brought[min(brought)])
-
-
-def alike(brought: dict[int, int]) -> dict[int, int]:
-    """Masks of the lanes that bring the same."""
-    masks: dict[int, int] = defaultdict(int)
-    for i, v in brought.items():
-        masks[v] |= 1 << (i & 31)
-    return {i: masks[v] for i, v in brought.items()}
-
-
-def reduced(name: str) -> Callable[[dict[int, int]], dict[int, int]]:
-    def f(brought: dict[int, int]) -> int:
-        values = list(brought.values())
-        for v in values[1:]:
-            values[0] = REDUCTIONS[name](values[0], v)
-        return values[0]
-
-    return to_all(f)
-
-
-def shuffled(mode: str, by: int) -> Callable[[dict[int, int]], dict[int, int]]:
-    def source(lane: int) -> int:
-        other = {"bfly": lane ^ by, "up": lane - by, "down": lane + by, "idx": by}[mode]
-        return other if 0 <= other < 32 else lane
-
-    return lambda brought: {i: brought[i & -32 | source(i & 31)] for i in brought}
 
 
 class Programs:
@@ -171,7 +77,7 @@ class Programs:
         if space == "local" and kind > 1:
             space = "shared"
         set_up = f"and.b32 %u, %r{s}, 3; "
-        set_up += f"mad.lo.u32 %u, %u, 4, %m;" if space == "shared" else f"mad.wide.u32 %w, %u, 4, %{space};"  # fmt: skip
+        set_up += "mad.lo.u32 %u, %u, 4, %m;" if space == "shared" else f"mad.wide.u32 %w, %u, 4, %{space};"  # fmt: skip
         at = "[%u]" if space == "shared" else "[%w]"
         name = self.draw.choice(list(ATOMICS if kind == 2 else REDUCTIONS))
         number = list(REDUCTIONS).index(name) if name in REDUCTIONS else 0
@@ -238,7 +144,9 @@ class Programs:
     def together(self, here: Context, k: int) -> Part:
         """An instruction of the lanes of a mask."""
         site = self.name()
-        d, s, p, q = (self.draw.randrange(n) for n in (REGISTERS, REGISTERS, PREDICATES, PREDICATES))
+        d, s, p, q = (
+            self.draw.randrange(n) for n in (REGISTERS, REGISTERS, PREDICATES, PREDICATES)
+        )
         name, kind = self.draw.choice(list(REDUCTIONS)), self.draw.randrange(8)
         x = self.draw.randrange(ALIKE)
         whole = here.level != "lane"
@@ -389,18 +297,23 @@ class Programs:
 
     def loop(self, depth: int, here: Context) -> Part:
         """A loop with as many turns for all, each warp, or each lane, which may leave it."""
-        again, end, r, x = self.name(), self.name(), self.draw.randrange(REGISTERS), self.draw.randrange(ALIKE)  # fmt: skip
+        again, end = self.name(), self.name()
+        r, x = self.draw.randrange(REGISTERS), self.draw.randrange(ALIKE)
         level = self.draw.choice(["block", "warp", "lane", "lane"])
         if level != "lane":
             inside = here.of(level)
             body, run = self.block(depth, inside)
-            start = f"mov.b32 %c{again}, 3;" if level == "block" else f"and.b32 %c{again}, %x{x}, 3;"
+            start = (
+                f"mov.b32 %c{again}, 3;" if level == "block" else f"and.b32 %c{again}, %x{x}, 3;"
+            )
 
             def run_even(t: Lane) -> Generator[Meeting, Any, None]:
                 for _ in range(3 if level == "block" else max(1, t.x[x] & 3)):
                     yield from run(t)
 
-            turn = f"sub.u32 %c{again}, %c{again}, 1; setp.gt.s32 %z, %c{again}, 0; @%z bra L{again};"
+            turn = (
+                f"sub.u32 %c{again}, %c{again}, 1; setp.gt.s32 %z, %c{again}, 0; @%z bra L{again};"
+            )
             return [start, f"L{again}:", *body, turn], run_even
         p, leaves, k = self.draw.randrange(PREDICATES), self.draw.random() < 0.5, self.name()
         outer = here.mask

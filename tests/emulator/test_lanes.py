@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import Options
-from tests.emulator.lanes import ALIKE, COUNTERS, OWN, Context, Lane, Programs, Run, run_all
+from tests.emulator.lanes import Context, Programs
 from tests.emulator.steps import PREDICATES, REGISTERS
+from tests.emulator.together import ALIKE, COUNTERS, OWN, Lane, Run, run_all
 
 DEPTH = 3
 ROWS = REGISTERS + PREDICATES + ALIKE + 2 * OWN
@@ -39,7 +41,7 @@ class Drawn:
         threads = []
         for i, column in enumerate(self.values.T.tolist()):
             r, x = column[:REGISTERS], column[REGISTERS:]
-            p = [a < b for a, b in zip(r, r[1 : PREDICATES + 1], strict=False)]
+            p = [a < b for a, b in itertools.pairwise(r[: PREDICATES + 1])]
             cells = self.cells[i].tolist()
             threads.append(Lane(r, p, r[:OWN], i, n, x, cells, r[OWN:], counters, {0: 2**32 - 1}))
         run_all(threads, self.run)
@@ -88,7 +90,9 @@ def drawn(seed: int) -> Drawn:
             ends.append(f"ld.{name.replace(' ', '.b32 %u, ')}; " + put(row, "%u"))
     for i in range(COUNTERS):
         at = 4 * (COUNTERS + i)
-        ends.append(f"@%z ld.shared.b32 %u, [counters+{4 * i}]; @%z st.global.b32 [%counters+{at}], %u;")
+        ends.append(
+            f"@%z ld.shared.b32 %u, [counters+{4 * i}]; @%z st.global.b32 [%counters+{at}], %u;"
+        )
     text = f"""
         .version 8.6
         .target sm_90a
