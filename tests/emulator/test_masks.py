@@ -49,3 +49,46 @@ def test_lanes_that_never_come(threads, lanes, mask, otherwise, kind, options) -
     assert found == ({kind} if kind else set())
     if kind is None:
         assert (out[:lanes] == np.arange(lanes) ^ 1).all()
+
+
+#: Lane 0 of warp 1 waits for warp 0, whose lanes come to the same instruction as its own.
+BEHIND = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 o)
+{
+.reg .pred %p<4>; .reg .b32 %r<8>; .reg .b64 %d<4>;
+.shared .align 8 .b8 bar[8];
+mov.u32 %r0, %tid.x; mov.u32 %r1, bar; setp.ne.u32 %p0, %r0, 0;
+@%p0 bra GO;
+mbarrier.init.shared.b64 [%r1], 1;
+GO: bar.sync 0;
+setp.ne.u32 %p1, %r0, 32;
+@%p1 bra ON;
+W: mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0;
+@!%p2 bra W;
+ON:
+SYNC
+@%p0 bra END;
+mbarrier.arrive.shared.b64 _, [%r1];
+END:
+ld.param.u64 %d0, [o]; mul.wide.u32 %d1, %r0, 4; add.u64 %d0, %d0, %d1; st.global.u32 [%d0], %r0;
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize(
+    "sync",
+    [
+        "shfl.sync.idx.b32 %r2, %r0, 0, 31, -1;",
+        "bar.warp.sync -1;",
+        "shr.u32 %r3, %r0, 5; add.u32 %r3, %r3, 1; bar.sync %r3, 32;",
+    ],
+)
+def test_a_whole_warp_does_not_wait_for_the_rest_of_another(sync: str, seed: int | None) -> None:
+    out = np.zeros(64, np.uint32)
+    done = launch(BEHIND.replace("SYNC", sync), [out], 1, 64, options=Options(seed=seed))
+    assert done.diagnostics == []
+    assert out.tolist() == list(range(64))

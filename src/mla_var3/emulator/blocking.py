@@ -122,7 +122,9 @@ def _named(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     """``bar`` and ``barrier``: one barrier of each CTA of the fragment at a time."""
     m = scheduler.machine
     if not f.full:
-        f.wait = "converge"
+        part = scheduler.apart(f, scheduler.whole(f))
+        if part is not None:
+            _named(scheduler, part, i)
         return False
     reduce = "red" in i.parts
     at = 1 if reduce else 0
@@ -186,7 +188,9 @@ def _vote(scheduler: Scheduler, f: Fragment, i: Instruction, key: int) -> None:
 def _cluster(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     m = scheduler.machine
     if not f.full:
-        f.wait = "converge"
+        part = scheduler.apart(f, scheduler.whole(f))
+        if part is not None:
+            _cluster(scheduler, part, i)
         return False
     if "arrive" in i.parts:
         m.meetings.arrive_cluster(f, "relaxed" in i.parts)

@@ -277,6 +277,13 @@ class Machine:
             return ()
         return (self.ids[s][~test if negated else test],)
 
+    def groups(self, mask: NDArray[np.uint32], s: Any) -> tuple[Any, ...]:
+        """The threads of ``s`` by the mask of lanes that each names, one in most warps."""
+        named, warp = mask[s], self.warp[s]
+        if ((named[1:] == named[:-1]) | (warp[1:] != warp[:-1])).all():
+            return (s,)
+        return tuple(self.ids[s][named == one] for one in np.unique(named))
+
     def unsupported(self, pc: int) -> NoReturn:
         """End the launch at an instruction that is not emulated."""
         instructions = self.program.kernel.instructions

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mla_var3.emulator import blocking, stuck
 from mla_var3.emulator.distinct import common
 from mla_var3.emulator.fragments import MASK_OF_ALL, Fragment, lanes
+from mla_var3.emulator.lower.base import MASKS
 from mla_var3.emulator.lower.batches import scattered
 from mla_var3.emulator.stops import describe, places
 from mla_var3.emulator.units.base import WARPGROUP as GROUP
@@ -30,8 +31,8 @@ PATIENCE = 4096
 #: Segments of its cluster's turn that a look at a word which others write counts as: who asks again
 #: and again has a short turn.
 ASKING = 2000
-#: Operand with the mask of the lanes that must take part.
-MASK = {"shfl": 4, "vote": 2, "redux": 2, "match": 2, "elect": 1, "bar": 0}
+#: Operand with the mask of the lanes that must be here.
+MASK = {**MASKS, "bar": 0}
 #: Without a seed the fragment that is behind goes first, but those that ask others go last.
 BEHIND = operator.attrgetter("asks", "pc")
 
@@ -209,7 +210,9 @@ class Scheduler:
         """Run one segment; False where the fragment must wait for the rest of its warps."""
         m, segment = self.machine, self.program.segments[f.pc]
         if segment.together and not self._together(f):
-            f.wait = "converge"
+            part = None if self.program.lanes[f.pc] == GROUP else self.apart(f, self._here(f))
+            if part is not None:
+                self._segment(part)
             return False
         if m.checks and (segment.writes or (m.pending.count and segment.reads)):
             m.pending.watch(f.warps, segment)
@@ -240,23 +243,27 @@ class Scheduler:
 
     def _together(self, f: Fragment) -> bool:
         """Whether all lanes that an instruction needs are here."""
-        i = self.program.kernel.instructions[f.pc]
         if self.program.lanes[f.pc] == GROUP:
             return f.full and f.group
         if f.full and not self.torn:
             return True
+        return bool(self._here(f).all())
+
+    def _here(self, f: Fragment) -> NDArray[np.bool_]:
+        """Which threads have all lanes here that an instruction needs with each."""
+        m, i = self.machine, self.program.kernel.instructions[f.pc]
         at = MASK.get(i.parts[0])
         if at is None or at >= len(i.args):
-            return f.full
-        m = self.machine
+            return self.whole(f)
+        warp, here = m.warp[f.ids], np.ones(f.n, bool)
         mask = np.broadcast_to(self.value(i.args[at], f), f.n).astype(np.int64)
         ended = []
-        for w in f.warps:
-            named = int(mask[m.warp[f.ids] == w][0])
-            away = named & ~lanes(m, m.warp[f.ids] == w, f.ids) & MASK_OF_ALL
+        for w, named in sorted(set(zip(warp.tolist(), mask.tolist(), strict=True))):
+            group = (warp == w) & (mask == named)
+            away = named & ~lanes(m, group, f.ids) & MASK_OF_ALL
             if away & lanes(m, (m.warp == w) & m.alive):
-                return False
-            if away & lanes(m, m.warp == w):
+                here &= ~group
+            elif away & lanes(m, m.warp == w):
                 ended.append(w)
         if ended and m.checks:
             m.reporter.add(
@@ -266,7 +273,24 @@ class Scheduler:
                 who=m.who(f.s),
                 missing="a mask of the lanes that execute it, or no lane that ends before",
             )
-        return True
+        return here
+
+    def whole(self, f: Fragment) -> NDArray[np.bool_]:
+        """Which threads have all live lanes of their warp here."""
+        warp = self.machine.warp[f.ids]
+        return np.bincount(warp)[warp] == np.array(self.machine.live)[warp]
+
+    def apart(self, f: Fragment, here: NDArray[np.bool_]) -> Fragment | None:
+        """Let those wait for the rest of their warp who lack it: only others go on, if any.
+
+        These must go on at once, or they would join the rest again.
+        """
+        f.wait = "converge"
+        if here.all() or not here.any():
+            return None
+        part, rest = self.split(f, [(f.ids[here], f.pc), (f.ids[~here], f.pc)])
+        rest.wait = "converge"
+        return part
 
     def value(self, text: str, f: Fragment) -> Any:
         """A 32 or 64-bit operand for the threads of a fragment."""

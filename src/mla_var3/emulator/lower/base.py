@@ -33,6 +33,9 @@ NOTHING = {
 }
 
 
+#: Operand with the mask of the lanes whose values are put together: other masks, other groups.
+MASKS = {"shfl": 4, "vote": 2, "redux": 2, "match": 2, "elect": 1}
+
 #: Special registers that a machine has, as rows named ``sp_...``; lowered code reads no others.
 SPECIAL = {
     name: f"sp_{name[1:].replace('.', '_')}"
@@ -74,11 +77,15 @@ def lower(writer: Writer, instruction: Instruction) -> list[str]:
     if instruction.parts[0] in NOTHING:
         return []
     guarded = instruction.guard is not None
-    op = Op(writer, instruction, "t" if guarded else "s")
+    who = "t" if guarded else "s"
+    mask = _mask(writer, instruction)
+    op = Op(writer, instruction, "u" if mask else who)
     try:
         body = FAMILIES[instruction.parts[0]](op)
     except FAULTS:
         body = [f"machine.unsupported({instruction.pc})"]
+    if mask:
+        body = [f"for u in machine.groups({mask}, {who}):", *("  " + line for line in body)]
     if not guarded:
         return body
     found = writer.program.row(instruction.guard or "")
@@ -87,6 +94,15 @@ def lower(writer: Writer, instruction: Instruction) -> list[str]:
     guard = f"p{found[1]}"
     head = f"for t in machine.select({guard}, s, {instruction.negated}, {instruction.pc}):"
     return [head, *("  " + line for line in body or ["pass"])]
+
+
+def _mask(writer: Writer, instruction: Instruction) -> str | None:
+    """Row of the mask of lanes that an instruction names, where it may differ among them."""
+    at = MASKS.get(instruction.parts[0])
+    if at is None or at >= len(instruction.args):
+        return None
+    found = writer.program.row(instruction.args[at])
+    return None if found is None else f"{found[0]}{found[1]}"
 
 
 #: Bits of the registers of each group but predicates.
