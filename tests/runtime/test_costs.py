@@ -145,6 +145,16 @@ def test_a_stage_has_a_bound_and_a_share_of_its_own(heavy: None) -> None:
     assert costs.fraction(made, stage()) is None  # Not timed alone.
 
 
+def test_a_stage_that_finds_nothing_to_do_has_no_bound() -> None:
+    """A second kernel that looks whether the first one's results hold."""
+    idle, busy = stage("again", duration=duration(2.0)), stage("first", duration=duration(20.0))
+    made = timed_record(outcome=timed(22.0, stages=[busy, idle]))
+    with costs.given(costs.Given({"again": Cost(0, 0), "first": HEAVY})):
+        assert costs.bound(made, idle) is None
+        assert costs.fraction(made, idle) is None
+        assert costs.bound(made, busy) is not None
+
+
 def test_a_time_that_no_kernel_can_take_shows(heavy: None) -> None:
     forged = timed_record(1.0, outcome=timed(1.0))
     share = costs.fraction(forged)

@@ -187,7 +187,8 @@ def bound(
         device: The device; ``roofline.device_of(record)`` by default.
 
     Returns:
-        None for a run that did not pass, where a rate is UNKNOWN, and where the work is not known.
+        None for a run that did not pass, where a rate is UNKNOWN, where the work is not known, and
+        where there was none: a stage that looks whether it has anything to do.
     """
     return _at(record, stage, device, bound=True)
 
@@ -211,8 +212,12 @@ def _at(
     if rates is None:
         return None
     works = ways(record) if bound and stage is None else (found,)
-    made = (roofline.predict(work.flops, work.bytes, rates, device.key) for work in works)
-    return min(made, key=lambda each: each.time_us)
+    made = (
+        roofline.predict(work.flops, work.bytes, rates, device.key)
+        for work in works
+        if work.flops or work.bytes
+    )
+    return min(made, key=lambda each: each.time_us, default=None)
 
 
 def fraction(record: Record, stage: Stage | None = None) -> float | None:
