@@ -11,6 +11,7 @@ import pytest
 
 from mla_var3.paths import repo_root
 from mla_var3.static import tools
+from mla_var3.workloads.base import RELATIVE, ROW_FACTOR
 
 EXAMPLES = repo_root() / "examples" / "messages"
 PAGES = repo_root() / "docs" / "messages"
@@ -97,3 +98,12 @@ def test_every_finding_has_its_cause_check_and_remedy(
         assert [section.count(word) for word in ("**Cause.**", "**Check.**", "**Remedy.**")] == [
             1
         ] * 3
+
+
+def test_the_errors_that_check_allows_are_those_of_the_page() -> None:
+    text = (PAGES / "wrong-numbers.md").read_text("utf-8")
+    told = re.search(r"4e-3 in bf16, (\S+) in fp16 and (\S+) in fp8", text)
+    assert told is not None
+    assert (float(told[1]), float(told[2])) == (RELATIVE["fp16"], RELATIVE["fp8"])
+    assert RELATIVE["bf16"] == 4e-3
+    assert ROW_FACTOR == 3 and "three times as much" in text
