@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mla_var3.paths import repo_root
+from mla_var3.runtime import coverage
 from mla_var3.static import tools
 from mla_var3.workloads.base import RELATIVE, ROW_FACTOR
 
@@ -106,4 +107,13 @@ def test_the_errors_that_check_allows_are_those_of_the_page() -> None:
     assert told is not None
     assert (float(told[1]), float(told[2])) == (RELATIVE["fp16"], RELATIVE["fp8"])
     assert RELATIVE["bf16"] == 4e-3
-    assert ROW_FACTOR == 3 and "three times as much" in text
+    assert ROW_FACTOR == 3
+    assert "three times as much" in text
+
+
+def test_every_gap_of_a_check_stands_on_its_page() -> None:
+    text = (PAGES / "not-reached.md").read_text("utf-8")
+    said = {missing for ways in coverage.WANTED.values() for missing in ways.values()}
+    assert {phrase for phrase in said if f"`{phrase}`" not in text} == set()
+    for kind in (*coverage.VARIED, "plan"):
+        assert f"`{kind} ... was always`" in text
