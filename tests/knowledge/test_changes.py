@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mla_var3.knowledge.changes import Comparison, compare, folder_of, place_of
-from mla_var3.runtime import flattening, registry
+from mla_var3.runtime import definitions, registry
 
 BASE = """\"\"\"Toy, base version.\"\"\"
 
@@ -66,7 +66,7 @@ def test_a_file_of_one_version_alone_is_told(tmp_path):
 
 
 def test_what_one_version_alone_takes_from_the_kit_is_new(tmp_path, monkeypatch):
-    for module in (registry, flattening):
+    for module in (registry, definitions):
         monkeypatch.setattr(module, "kernels_dir", lambda: tmp_path)
     kit = "from mla_var3.kernel.lang.kit.steps import run, wait_turn\n\n\nclass Plan:\n    steps = "
     design = versions(tmp_path, {"toy.py": f"{kit}run\n"}, {"toy_v1.py": f"{kit}run, wait_turn\n"})

@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any, Self
 
 from mla_var3.campaign import contract, running
-from mla_var3.campaign.flops import Counting
 from mla_var3.campaign.reaching import imports
 from mla_var3.errors import ToolchainError
 from mla_var3.evidence import Scalar
@@ -57,6 +56,8 @@ def work_of(path: Path, sizes: Mapping[str, Scalar]) -> tuple[dict[str, Scalar],
     Raises:
         PlanError: Its inputs or its reference fail.
     """
+    from mla_var3.campaign.flops import Counting  # Loads torch.
+
     module, counter = language_of(path), Counting()
     with running.on_cpu("torch", ()), _stood_in(module):
         mine = contract.load(path)

@@ -56,7 +56,7 @@ def test_a_device_begins_with_its_figures_and_leads_to_the_fit(site):
     found = {page.path: str(page.content) for page in pages.pages(site)}
     text = found[f"devices/{H200.key}.md"]
     heads = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    assert heads[:2] == ["Rates", "Figures in use"]
+    assert heads[:3] == ["Rates", "Kernels that run on it", "Figures in use"]
     assert f"({H200.key}-joules.md)" in text
     assert "## Joules" in found[f"devices/{H200.key}-joules.md"]
     assert "devices/nvidia-b200-joules.md" not in found
