@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,20 +63,36 @@ if __name__ == "__main__":
 """
 
 
+def emulated(script: Path, method: str) -> dict[str, Any]:
+    """What became of the script; runs in a process of its own."""
+    from mla_var3.emulator.script import run_script
+
+    done = run_script(script, [method], Options(), "sm_90a")
+    assert done.children is not None
+    return {
+        "error": repr(done.ended.error),
+        "launches": len(done.launches),
+        "told": [len(told.diagnostics) for told in done.children.heard()],
+        "found": {(d.kind, d.at.line) for d in done.diagnostics},
+    }
+
+
+def apart(script: Path, method: str) -> dict[str, Any]:
+    """Runs it in a new process: children forked here would wait for threads of other tests."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(emulated, script, method).result()
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_their_launches_run_and_findings_are_known(method: str, tmp_path: Path) -> None:
     """Three compile at once: each runs its own kernel. One is killed, and its finding stays."""
-    from mla_var3.emulator.script import run_script
-
     script = tmp_path / "children.py"
     script.write_text(SCRIPT)
-    done = run_script(script, [method], Options(), "sm_90a")
-    assert done.ended.error is None
-    assert not done.launches, "they ran elsewhere"
-    assert done.children is not None
-    assert [len(told.diagnostics) for told in done.children.heard()].count(0) == 2
-    assert {d.kind for d in done.diagnostics} == {"out-of-bounds"}
-    assert {d.at.line for d in done.diagnostics} == {13}
+    done = apart(script, method)
+    assert done["error"] == "None"
+    assert done["launches"] == 0, "they ran elsewhere"
+    assert done["told"].count(0) == 2
+    assert done["found"] == {("out-of-bounds", 13)}
 
 
 def test_who_started_them_tells_nobody_and_half_a_message_is_left_out(tmp_path: Path) -> None:
@@ -86,7 +105,6 @@ def test_who_started_them_tells_nobody_and_half_a_message_is_left_out(tmp_path: 
 
 
 def test_a_launch_that_is_refused_in_a_child_ends_the_script_with_why(tmp_path: Path) -> None:
-    from mla_var3.emulator.script import run_script
     from mla_var3.errors import EmulatorError
 
     script = tmp_path / "children.py"
@@ -102,7 +120,7 @@ def test_a_launch_that_is_refused_in_a_child_ends_the_script_with_why(tmp_path: 
     work = "def work(c, threads, send, go):\n"
     script.write_text(SCRIPT.replace(work, f"{work}{refuse}"))
     with pytest.raises(EmulatorError, match="the instruction is not emulated"):
-        run_script(script, ["spawn"], Options(), "sm_90a")
+        apart(script, "spawn")
 
 
 def test_nothing_is_warned_of(tmp_path: Path) -> None:
