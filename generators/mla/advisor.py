@@ -135,16 +135,21 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
             or record.kernel.design not in kernels
             or record.problem.get("dtype") != regimes.DTYPE
             or None in sizes.values()
-            or str(_conditions(record.problem)["page"]) not in PAGES
         ):
             continue
+        conditions = _conditions(record.problem)
+        if str(conditions["page"]) not in PAGES:
+            continue
         cache = held_by(run, kernels)
-        sizes |= _conditions(record.problem)
+        sizes |= conditions
         groups.setdefault((record.target, cache, tuple(sizes.items())), []).append(run)
     pairs = beside(site)
+    earlier: dict[regimes.Kernel, list[Run]] = {}
+    for run in site.earlier:
+        if run.record.kernel.design in kernels:
+            earlier.setdefault(held_by(run, kernels), []).append(run)
     for (target, cache, axes), runs in groups.items():
-        known = [run for run in site.earlier if run.record.kernel.design in kernels]
-        mine = [run for run in known if held_by(run, kernels) == cache]
+        mine = earlier.get(cache, [])
         first = best(runs, site.earlier)
         pair = pairs.get(problems.together(first.run)[1:])
         if pair and held_by(pair[0], kernels) == cache and pair[0].stale <= first.run.stale:
@@ -163,9 +168,9 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
         }
 
 
-def problems_answered(site: Site) -> list[str]:
-    """Sizes that were measured, as results name them: by these the search finds the advisor."""
-    sizes = sorted({tuple(answer[axis] for axis in AXES) for answer in answers(site)})
+def problems_answered(found: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Sizes of answers, as results name them: by these the search finds the advisor."""
+    sizes = sorted({tuple(answer[axis] for axis in AXES) for answer in found})
     return [" ".join(f"{a}={n}" for a, n in zip(AXES, found, strict=True)) for found in sizes]
 
 
@@ -186,13 +191,13 @@ def _peer(site: Site, first: Run) -> dict[str, Any] | None:
     """
     design, name = next(iter(WORKLOAD.peers.items()))
     wanted, problem = first.record, problems.problem_of(first.record)
-    timed = [
+    timed = compare.fastest(
         run
-        for run in compare.fastest([*site.runs, *site.earlier])
+        for run in (*site.runs, *site.earlier)
         if run.record.kernel.design == design
         and (run.record.target, run.record.mode) == (wanted.target, wanted.mode)
         and problems.problem_of(run.record) == problem
-    ]
+    )
     if not timed:
         return None
     run = min(timed, key=lambda run: (run.record.run != wanted.run, run.stale, run.total.median_us))

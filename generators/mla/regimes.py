@@ -87,13 +87,12 @@ def analysis_page(site: Site, document: Document) -> Page:
     """``knowledge/workloads/mla.md`` with its maps drawn and its calculator at work."""
     if document.meta is None:
         raise KnowledgeError(f"{document.name} is not a readable text: run knowledge lint")
-    link = site.link(PAGE)
+    link, known = site.link(PAGE), advisor.measured(site)
 
     def override(name: str, arguments: tuple[str, ...]) -> str | None:
         if name == "analysis" and arguments[:2] == ("mla", "map"):
             return f"{map_figure(regimes.regime_map(arguments[2]))}\n\n{as_table(*arguments[1:])}"
         if name == "analysis" and arguments == ("mla", "calculator"):
-            known = advisor.measured(site)
             return f"{calculator(known)}\n\n{advisor.pages(site, known, link)}"
         if name == "analysis" and arguments == ("mla", "devices"):
             return _linked(regimes.figure("devices"), site)
@@ -101,7 +100,7 @@ def analysis_page(site: Site, document: Document) -> Page:
 
     body = rendered(document, site.catalogue, link, override)
     content = sections(
-        meta(found_by=[*FOUND_BY, *advisor.problems_answered(site)]),
+        meta(found_by=[*FOUND_BY, *advisor.problems_answered(known["answers"])]),
         f"# {cell(document.meta.title)}",
         peers.lead(site, link(OTHERS)),
         body,

@@ -140,6 +140,7 @@ def _device(site: Site, device: Device) -> Page:
         for dtype in DTYPES
         for what, stated in (("bound", device.bound), ("reference", device.ceilings))
     ]
+    kernels = _kernels(site, device, link)
     return Page(
         path,
         sections(
@@ -153,12 +154,12 @@ def _device(site: Site, device: Device) -> Page:
                 + (fitting.found_by(device) if device.is_compile_target else []),
             ),
             f"# {cell(device.name)}: its figures",
-            _which_run(site, device, link),
+            _which_run(site, device, link, listed=bool(kernels)),
             cell(device.note),
             "## Rates",
             table(["Operands", "Rates", "Arithmetic", "DRAM", "Ridge point", "Kind"], rates),
             _power(site, device, link),
-            _kernels(site, device, link),
+            kernels,
             "## Figures in use",
             _in_use(device),
             fold(
@@ -181,13 +182,12 @@ def _device(site: Site, device: Device) -> Page:
     )
 
 
-def _which_run(site: Site, device: Device, link: Link) -> str:
-    """Whether our kernels run on it; the list stands below the rates."""
+def _which_run(site: Site, device: Device, link: Link, *, listed: bool) -> str:
+    """Whether our kernels run on it; the list, if there is one, stands below the rates."""
     if not device.is_compile_target:
         return "The kernels' languages do not compile for it."
     found = fitting.verdict(site, device.sm, link, device)
-    listed = " [Which ones](#kernels-that-run-on-it)." if _kernels(site, device, link) else ""
-    return f"{found}{listed}"
+    return f"{found} [Which ones](#kernels-that-run-on-it)." if listed else found
 
 
 def _kernels(site: Site, device: Device, link: Link) -> str:

@@ -19,6 +19,7 @@ from generators.write.text import capital, cell, factored, fold, meta, sections,
 from mla_var3.devices import Device
 from mla_var3.evidence import CPU
 from mla_var3.evidence.compare import NOISE, repeats
+from mla_var3.evidence.model import STATIC
 from mla_var3.knowledge import metrics
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime import costs
@@ -48,7 +49,7 @@ def _targets(site: Site) -> dict[str, list[Run]]:
 
     def order(target: str) -> tuple[bool, int, str]:
         arch = target.partition("sm_")[2]
-        return target.startswith("static/"), len(arch), target
+        return target.startswith(STATIC), len(arch), target
 
     return {target: found[target] for target in sorted(found, key=order)}
 
@@ -73,7 +74,7 @@ def _roofline(target: str, layer: str, runs: list[Run]) -> str:
     """One figure per workload of a GPU: each design's best at each problem, as a path."""
     device = targets.device_of(target)
     paths = _paths(runs)
-    if device is None or not paths or target.startswith("static/"):
+    if device is None or not paths or target.startswith(STATIC):
         return ""
     known = targets.roofs(target, problems.problem_of(compare.fastest(runs)[0].record).dtype)
     if known is None:
@@ -219,15 +220,18 @@ def _target(site: Site, target: str, runs: list[Run]) -> Page:
     link = site.link(path)
     name = targets.target_name(target)
     device = targets.device_of(target)
-    title = f"Results on {name}"
-    if target.startswith("static/"):
+    title, found_by, fits = f"Results on {name}", {}, []
+    if target.startswith(STATIC):
+        sm = target.removeprefix(STATIC)
         title = f"Compiled for {name}" + (f" ({device.name})" if device else "")
+        found_by = {"found_by": fitting.found_by_arch(sm)}
+        fits = [fitting.verdict(site, sm, link), fitting.designs(site, sm, link)]
     return Page(
         path,
         sections(
-            meta(title=title, description=f"Rooflines, leaderboards of {name}", **_names(target)),
+            meta(title=title, description=f"Rooflines, leaderboards of {name}", **found_by),
             f"# {cell(title)}",
-            *_fitting(site, target, link),
+            *fits,
             _about(target, device, link),
             *contributed(site, target),
             _advisor(site, link),
@@ -236,21 +240,6 @@ def _target(site: Site, target: str, runs: list[Run]) -> Page:
         ),
         nav=("Results", name),
     )  # fmt: skip
-
-
-def _names(target: str) -> dict[str, list[str]]:
-    """What people look for who want kernels of an arch."""
-    if not target.startswith("static/"):
-        return {}
-    return {"found_by": fitting.found_by_arch(target.removeprefix("static/"))}
-
-
-def _fitting(site: Site, target: str, link: Link) -> list[str]:
-    """Which versions compile for an arch, design by design; nothing on a device's page."""
-    if not target.startswith("static/"):
-        return []
-    sm = target.removeprefix("static/")
-    return [fitting.verdict(site, sm, link), fitting.designs(site, sm, link)]
 
 
 def _without_figures(layer: tuple[str, list[Run]]) -> bool:
@@ -310,7 +299,7 @@ def _about(target: str, device: Device | None, link: Link) -> str:
     if device is None:
         return f"{cell(target)} has no file among the devices, so that no roofline can be drawn."
     page = f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})"
-    if target.startswith("static/"):
+    if target.startswith(STATIC):
         return (
             f"What the compiler makes of each version for {target.removeprefix('static/')}, "
             f"without a GPU; the bound is that of {page}, which no kernel can beat."

@@ -67,10 +67,8 @@ def work_of(path: Path, sizes: Mapping[str, Scalar]) -> tuple[dict[str, Scalar],
         with contract.one_sentence(f"{path}: reference fails"), counter:
             right = mine.reference(**given)
         out = contract.outputs(path, "reference", given, right)
-    tensors = [one for one in given.values() if hasattr(one, "untyped_storage")]
-    floats = [one for one in (*tensors, *out.values()) if one.is_floating_point()]
-    least = min(floats, key=lambda one: one.element_size(), default=None)
-    dtype = str(least.dtype).removeprefix("torch.") if least is not None else "float32"
+    tensors = contract.tensors(given)
+    least, dtype = contract.narrowest([*tensors, *out.values()])
     width = least.element_size() if least is not None else 8
     moved = sum({id(one): one.nbytes for one in tensors}.values())
     moved += sum(one.numel() * min(one.element_size(), width) for one in out.values())

@@ -142,16 +142,14 @@ def checked_of(
     """
     out, ref, given = ran
     errors = _compared(mine, out, ref)
-    tensors = [*_tensors(given.values()), *out.values()]
+    tensors = [*contract.tensors(given), *out.values()]
     moved = {id(t): t.nbytes for t in tensors}
     counted = "torch's FlopCounter over the reference"
     flops = counter.flops
     if not flops:
         flops = sum(one.flops for one in trace.launches)
         counted = "what the kernels executed" if flops else ""
-    floats = [t for t in tensors if t.is_floating_point()]
-    least = min(floats, key=lambda t: t.element_size(), default=None)
-    dtype = str(least.dtype).removeprefix("torch.") if least is not None else "float32"
+    least, dtype = contract.narrowest(tensors)
     narrow = any(t.element_size() == 1 and str(t.dtype) != "torch.bool" for t in tensors)
     wide = least is not None and least.element_size() >= 4
     rate = "fp8" if narrow else "fp32" if wide else "bf16"
@@ -209,10 +207,6 @@ def _copied(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(tensors: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {name: tensor.detach() for name, tensor in tensors.items()}
-
-
-def _tensors(values: Any) -> list[Any]:
-    return [value for value in values if hasattr(value, "untyped_storage")]
 
 
 def _allowed(mine: Contract, output: torch.Tensor) -> Tolerance:

@@ -275,6 +275,18 @@ def allowed(contract: Contract, output: torch.Tensor) -> float:
     return ALLOWED.get(str(output.dtype).removeprefix("torch."), ALLOWED_NARROW)
 
 
+def tensors(given: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Those of the inputs that are tensors."""
+    return [value for value in given.values() if hasattr(value, "untyped_storage")]
+
+
+def narrowest(those: Iterable[torch.Tensor]) -> tuple[torch.Tensor | None, str]:
+    """The first tensor of the narrowest floating-point type, and that type; fp32 without any."""
+    floats = (one for one in those if one.is_floating_point())
+    least = min(floats, key=lambda one: one.element_size(), default=None)
+    return least, "float32" if least is None else str(least.dtype).removeprefix("torch.")
+
+
 def outputs(
     path: Path, who: str, given: Mapping[str, Any], result: Any, names: Sequence[str] = ()
 ) -> Any:

@@ -7,9 +7,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from mla_var3 import inputs
-from mla_var3.campaign.stepzero import ENERGY, STATED, StepZero, Work, step_zero
+from mla_var3.campaign.stepzero import StepZero, Work, figures_of, step_zero
 from mla_var3.devices import Device
-from mla_var3.devices.model import bound_metrics
 from mla_var3.errors import InputError
 from mla_var3.workloads import Cost
 
@@ -31,8 +30,7 @@ def of_text(path: Path, device: Device) -> StepZero:
                          "states it once")  # fmt: skip
     dtype, flops, moved = found[0].groups()
     cost = Cost(*(int(number.replace(",", "")) for number in (flops, moved)))
-    names = (*bound_metrics(dtype), *STATED, *ENERGY)
-    return step_zero(Work(path.stem, {}, dtype, cost, ""), device, names)
+    return step_zero(Work(path.stem, {}, dtype, cost, ""), device, figures_of(dtype))
 
 
 def require_lines(path: Path, told: StepZero) -> None:

@@ -197,6 +197,11 @@ class StepZero:
         }
 
 
+def figures_of(dtype: str) -> tuple[str, ...]:
+    """The metrics of a device that Step 0 of work in an element type names."""
+    return (*bound_metrics(dtype), *STATED, *ENERGY)
+
+
 def step_zero(work: Work, device: Device, accepted: Sequence[str] = ()) -> StepZero:
     """Step 0 of some work on a device.
 
@@ -209,7 +214,7 @@ def step_zero(work: Work, device: Device, accepted: Sequence[str] = ()) -> StepZ
         DeviceFigureError: A figure is UNKNOWN and was not accepted; asks for it by name.
         UnknownNameError: Something else was accepted.
     """
-    names = (*bound_metrics(work.dtype), *STATED, *ENERGY)
+    names = figures_of(work.dtype)
     for name in accepted:
         if name not in names:
             raise UnknownNameError("figure to accept", name, list(names))

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mla_var3.errors import PlanError
 from mla_var3.runtime import registry
-from mla_var3.runtime.definitions import Name, names_stored, read, resolved, with_bases
+from mla_var3.runtime.definitions import (
+    Name,
+    names_stored,
+    parts_of,
+    read,
+    resolved,
+    with_bases,
+)
 from mla_var3.runtime.registry import Version
 
 #: A function by its file and the line of its ``def``.
@@ -117,7 +124,7 @@ class _Calls:
             of: The class whose objects run it; None where none does.
         """
         chain = self._chains[of] if of else []
-        for part in _outside_annotations(node):
+        for part in parts_of(node, annotations=False):
             if isinstance(part, ast.Attribute):
                 if (bases := _asked(part.value, at, chain)) is None:
                     self.attributes.add(part.attr)
@@ -151,12 +158,3 @@ def _nearest(chain: Sequence[Class]) -> dict[str, tuple[Name, ast.stmt]]:
             for name in names:
                 found.setdefault(name, (base, member))
     return found
-
-
-def _outside_annotations(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    for name, value in ast.iter_fields(node):
-        if name not in ("annotation", "returns"):
-            for part in value if isinstance(value, list) else [value]:
-                if isinstance(part, ast.AST):
-                    yield from _outside_annotations(part)

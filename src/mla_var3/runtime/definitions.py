@@ -130,18 +130,18 @@ def _kernel_file(path: Path, node: ast.ImportFrom) -> Path | None:
 @functools.lru_cache(maxsize=_NODES)
 def names_used(node: ast.AST, annotations: bool) -> tuple[str, ...]:
     """Names that a statement uses, in the order of the text."""
-    return tuple(_walked(node, annotations))
+    return tuple(p.id for p in parts_of(node, annotations) if isinstance(p, ast.Name))
 
 
-def _walked(node: ast.AST, annotations: bool) -> Iterator[str]:
-    if isinstance(node, ast.Name):
-        yield node.id
+def parts_of(node: ast.AST, annotations: bool) -> Iterator[ast.AST]:
+    """A node and all below it, in the order of the text; annotations only where they are asked."""
+    yield node
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns") and not annotations:
             continue
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, ast.AST):
-                yield from _walked(part, annotations)
+                yield from parts_of(part, annotations)
 
 
 def resolved(at: Name) -> Name:

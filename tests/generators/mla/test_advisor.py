@@ -98,7 +98,7 @@ def test_a_time_alone_since_gives_way_to_one_beside_others():
 
 
 def test_the_search_finds_the_advisor_by_sizes_that_were_measured(site):
-    named = advisor.problems_answered(site)
+    named = advisor.problems_answered(advisor.answers(site))
     assert "b=128 h=128 s=1 t=4096" in named
     assert len(named) == len(set(named))
     sizes = [dict(part.split("=") for part in name.split()) for name in named]
