@@ -37,6 +37,39 @@ class StreamLatent:
 
 o = make_fake_compact_tensor(BFloat16, (cute.sym_int32(), 512), stride_order=(1, 0))
 """
+#: Two layers of a server, with plain torch in place of kernels, which a graph captures as it would.
+SERVED = """
+import torch
+from mla_var3.gpuless import streams
+from mla_var3.serving import operators
+from tests.serving import stand_in
+
+made = []
+
+
+def launch(kind, *values, written):
+    made.append(kind.name)
+    if kind.name == "attention":
+        streams.submit(lambda: stand_in.attention(*values))
+
+
+def right():
+    for (o, _), (q, cache) in zip(results, layers, strict=True):
+        for i, n in enumerate(lengths.tolist()):
+            keys = cache[block_table[i].long()].flatten(0, 2)[:n]
+            latent, scale = keys[:, :512], 576**-0.5
+            wanted, _ = stand_in.wanted(q[i].transpose(0, 1), keys, latent, scale, False)
+            assert torch.allclose(o[i].double(), wanted.transpose(0, 1), atol=1e-2)
+
+
+kept, operators.launch = operators.launch, launch
+layers = [
+    (torch.randn(2, 1, 4, 576).bfloat16().cuda(), torch.randn(4, 64, 1, 576).bfloat16().cuda())
+    for _ in range(2)
+]
+lengths = torch.tensor([70, 100], dtype=torch.int32).cuda()
+block_table = torch.tensor([[0, 1], [3, 2]], dtype=torch.int32).cuda()
+"""
 #: A step without a kernel: each call notes itself.
 NOTED = """
 done = []
@@ -946,6 +979,25 @@ assert its.get_mla_metadata and its.flash_mla_sparse_fwd and its.FlashMLASchedMe
 for name in [one for one in sys.modules if one.split(".")[0] == "vllm"]:
     del sys.modules[name]
 """
+        ),
+        Setup(
+            SERVED
+            + """
+# snippet 1-19
+assert made == 2 * ["schedule", "attention", "attention"]  # one schedule for all layers
+graph.replay()
+right()
+old = results[0][0].clone()
+new_lengths, new_table = lengths.new_tensor([71, 0]), block_table.flip(0)
+layers[0][0].normal_()
+# snippet 21-23
+assert torch.equal(lengths, new_lengths)
+assert torch.equal(block_table, new_table)
+right()
+assert not torch.equal(results[0][0], old)
+operators.launch = kept
+""",
+            emulated=True,
         ),
     ],
     "emulator": [
