@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from generators.mla import design_choice, figure, peers, roofline, skills, turning
+from generators.mla import by_language, design_choice, figure, peers, roofline, skills, turning
 from generators.model.site import Site
 from mla_var3.knowledge.evidence import Link
 
@@ -35,3 +35,9 @@ def results(link: Link) -> str:
         f"[{peers.TITLE}]({link(design_choice.OTHERS)}): every problem that one run timed on both "
         "sides, also where we are slower."
     )
+
+
+def languages(link: Link) -> str:
+    """Where the fastest of each language stand in one run."""
+    address = f"{link(design_choice.OTHERS)}#{by_language.ANCHOR}"
+    return f"[The fastest of each language beside FlashMLA]({address}), in one run."

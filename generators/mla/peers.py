@@ -5,16 +5,16 @@ Only runs that timed both count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from generators.mla import conditions
+from generators.mla import by_language, conditions
+from generators.mla.same_work import PEERS, alike, time_of, unpaged
 from generators.model import problems, targets
 from generators.model.columns import PEERS as LIBRARY
 from generators.model.problems import together
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages.kernels import run_version
-from generators.write import figures
 from generators.write.page import Page
 from generators.write.text import cell, meta, sections, table
 from mla_var3.evidence.compare import NOISE, Comparison, Versus, Word, said, word
@@ -29,8 +29,6 @@ FOUND_BY = (
     "FlashMLA comparison", "faster than FlashMLA", "FlashMLA benchmark", "peers",
     "conditions of the FlashMLA measurements", "repeat the FlashMLA benchmark",
 )  # fmt: skip
-#: Libraries by their design, the one that all are compared with first.
-PEERS: Mapping[str, str] = WORKLOAD.peers
 
 #: Our fastest kernel of a run, and the library's of the same run.
 Pair = tuple[Run, Run]
@@ -59,7 +57,8 @@ def page(site: Site, source: str) -> Page:
         "more where that is faster still. As fast means that two medians differ by less than "
         f"{NOISE:.1%}.",
         SIZES,
-        conditions.section(site, _pairs(site, first, _alike(site)), name),
+        conditions.section(site, _pairs(site, first, alike(site)), name),
+        by_language.section(site, link),
         *parts,
         f"## With a prefix that all sequences share\n\nOur kernel reads keys and values of the "
         f"prefix decompressed beforehand; {name} reads the whole cache of each sequence.\n\n"
@@ -81,20 +80,20 @@ UNTIMED = "use {}, none of ours was timed"
 
 def _beside(site: Site, peer: str, name: str, link: Link) -> str:
     """The section of one library; empty where no run timed it."""
-    pairs = _pairs(site, peer, _alike(site))
-    paged = {_unpaged(mine): (mine, theirs) for mine, theirs in pairs if _page(mine)}
+    pairs = _pairs(site, peer, alike(site))
+    paged = {unpaged(mine): (mine, theirs) for mine, theirs in pairs if _page(mine)}
     if not paged:
         found = _table(site, pairs, name, link)
         return f"## {name}\n\n{found}" if found else ""
     apart = [pair for pair in pairs if not _page(pair[0])]
     both = _table(site, [pair for pair in pairs if _page(pair[0])], name, link)
-    untimed = sum(_unpaged(mine) not in paged for mine, _ in apart)
+    untimed = sum(unpaged(mine) not in paged for mine, _ in apart)
     return sections(
         f"## {name}\n\nBoth over the same pages.\n\n{both}",
         f"## {name}, ours over a contiguous cache\n\n{name} reads pages here, and ours one "
         f"contiguous cache. At {untimed} of these {len(apart)} problems no kernel of ours was "
         f"timed with pages: with pages use {name} there.\n\n"
-        + _table(site, apart, name, link, lambda mine: _with_pages(paged.get(_unpaged(mine)), name))
+        + _table(site, apart, name, link, lambda mine: _with_pages(paged.get(unpaged(mine)), name))
         if apart
         else "",
     )
@@ -112,12 +111,6 @@ def _page(run: Run) -> object:
     return run.record.problem.get("page")
 
 
-def _unpaged(run: Run) -> tuple[object, ...]:
-    """The problem of a run but for its pages."""
-    axes = problems.problem_of(run.record).axes
-    return tuple((name, value) for name, value in axes if name != "page")
-
-
 def lead(site: Site, address: str) -> str:
     """The verdict, and where every problem behind it stands."""
     said = verdict(site)
@@ -127,7 +120,7 @@ def lead(site: Site, address: str) -> str:
 def verdict(site: Site) -> str:
     """Where the fastest of ours is ahead of the first library, ties with it and is behind."""
     peer = next(iter(PEERS))
-    pairs = _pairs(site, peer, _alike(site))
+    pairs = _pairs(site, peer, alike(site))
     if not pairs:
         return ""
     found = Versus(tuple(Comparison(theirs.record, mine.record) for mine, theirs in pairs))
@@ -161,18 +154,12 @@ def _conditions(ours: Sequence[Run]) -> str:
     return both if len(paged) == len(ours) else f"{both} At the others {apart}"
 
 
-def _alike(site: Site) -> Callable[[Run], bool]:
-    """Whether a run did all that the libraries' kernels do."""
-    lighter, covers = workloads()[WORKLOAD.key].lighter, _covers(site)
-    return lambda run: not lighter(run.record.problem) and _does(site, run, covers)
-
-
 def beside(site: Site) -> dict[tuple[object, ...], Pair]:
     """Our fastest and the first library's, by what runs of one problem share but the run.
 
     The page of libraries and the advisor answer from these.
     """
-    pairs = _pairs(site, next(iter(PEERS)), _alike(site))
+    pairs = _pairs(site, next(iter(PEERS)), alike(site))
     return {together(pair[0])[1:]: pair for pair in pairs}
 
 
@@ -239,27 +226,11 @@ def _table(
             + cell(str(problems.problem_of(mine.record))),
             said(peer.total.median_us, mine.total.median_us),
             run_version(site, mine, link),
-            _time(mine, link),
-            _time(peer, link),
+            time_of(mine, link),
+            time_of(peer, link),
             *([paged(mine)] if paged else []),
         ]
         for mine, peer in pairs
     ]
     head = ["Problem", "Ours is", "Ours", "Its time", name, *(["With pages"] if paged else [])]
     return sections(said_once, table(head, rows)) if rows else ""
-
-
-def _time(run: Run, link: Link) -> str:
-    return figures.record_link(run, link, figures.duration(run.total))
-
-
-def _covers(site: Site) -> str | None:
-    """What the libraries' kernels do, attention up to the latent output; None without one."""
-    peer = site.designs().get(next(iter(PEERS)))
-    return peer[0].plan_class().covers if peer else None
-
-
-def _does(site: Site, run: Run, covers: str | None) -> bool:
-    """Whether a run did that."""
-    version = site.version_of(run)
-    return version is not None and version.plan_class().covers == covers

@@ -13,6 +13,7 @@ from generators.model import problems
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.model.sweep import Setting
+from mla_var3.languages import languages
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import workloads
 
@@ -145,3 +146,9 @@ def known_as(layer: str, design: str, typed: str) -> str:
     """The library whose kernel a design is; what commands call it where it is none."""
     found = workloads().get(layer)
     return found.peers.get(design, typed) if found else typed
+
+
+def language_title(language: str) -> str:
+    """A language in prose."""
+    found = languages().get(language)
+    return found.title if found else language

@@ -49,6 +49,9 @@ class Analysis(Protocol):
     def results(self, link: Link) -> str:
         """A sentence of the page of results."""
 
+    def languages(self, link: Link) -> str:
+        """A sentence of a design's page: where its languages are compared."""
+
     def skill_context(self, site: Site, link: Link) -> dict[str, Any]:
         """Names that templates of skills may use."""
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from generators.model.columns import language_title
 from generators.model.site import Site
 from generators.pages import pattern_versions
-from generators.pages.kernels import language_title
 from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, fold, rendered, sections, table

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from generators.model import fits
+from generators.model.columns import language_title
 from generators.model.fits import Fit
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages.kernels import design_link, language_title
+from generators.pages.kernels import design_link
 from generators.pages.proofs import checked
 from generators.pages.version_facts import why_not
 from generators.write.text import cell, code, sections, table

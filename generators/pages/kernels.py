@@ -12,11 +12,11 @@ from pathlib import Path
 
 from generators.draw import climb
 from generators.model import compare, fits, problems, targets
-from generators.model.columns import design_title
+from generators.model.columns import design_title, language_title
 from generators.model.problems import Problem
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages import ladder, tried
+from generators.pages import ladder, namesakes, tried
 from generators.write import devlogs, figures, verdicts
 from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
@@ -43,12 +43,6 @@ def design_page(version: Version) -> str:
 def version_page(version: Version) -> str:
     """Path of a version's page."""
     return design_page(version).replace("index.md", f"{version.version}.md")
-
-
-def language_title(language: str) -> str:
-    """A language in prose."""
-    found = languages().get(language)
-    return found.title if found else language
 
 
 def compiled_for(version: Version) -> tuple[str, ...]:
@@ -272,6 +266,7 @@ def _design(site: Site, versions: list[Version]) -> Page:
             f"# {cell(design_title(first))}",
             cell(_purpose(versions)),
             also_typed(first),
+            namesakes.which(site, versions, link),
             f"Computes [{cell(figures.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
             f"), in {cell(language_title(first.language))}."
             + (" [What was tried and failed](#tried-and-failed)." if failed else ""),

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from generators.model.columns import language_title
 from generators.model.site import Site
-from generators.pages.kernels import language_title
 from generators.write.figures import layer_title
 from generators.write.page import Page
 from generators.write.text import cell, docstring, sections, table

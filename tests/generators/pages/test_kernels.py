@@ -10,8 +10,9 @@ import pytest
 from generators import families as engine
 from generators.draw import schedule
 from generators.model import compare, problems, targets
+from generators.model.columns import language_title
 from generators.model.run import Run
-from generators.pages import kernels, ladder, version_pages
+from generators.pages import kernels, ladder, namesakes, version_pages
 from generators.write import devlogs, figures, source, verdicts
 from generators.write.static_facts import facts_tables as tables_of
 from mla_var3 import evidence
@@ -86,7 +87,7 @@ def test_every_design_and_version_has_a_page(site, which, request):
         assert f"kernels/{first.layer}/index.md" in found
         for version in versions:
             page = found[f"{folder}/{version.version}.md"]
-            names = (kernels.language_title(first.language), first.design, version.version)
+            names = (language_title(first.language), first.design, version.version)
             assert page.nav == ("Kernels", figures.layer_title(first.layer), *names)
             assert page.source is not None
             assert (site.root / page.source).is_file()
@@ -520,3 +521,17 @@ def test_a_ladder_names_both_bounds_where_the_library_does_more_work(site):
     )
     assert [row[0] for row in bounds("flash_mla@cute-dsl")] == ["The bound"]
     assert float(spared[2].split()[0]) < 0.6 * float(whole[2].split()[0])  # At s=16.
+
+
+@pytest.mark.parametrize(("design", "other"), [("flash_mla", "flash_mla@cute-dsl"),
+                                                ("flash_mla@cute-dsl", "flash_mla")])  # fmt: skip
+def test_a_design_whose_name_another_has_says_which_it_is(site, design: str, other: str) -> None:
+    first = registry.find(design, "v0")
+    text = namesakes.which(site, [first], site.link(kernels.design_page(first)))
+    said, _, rest = text.partition(". ")
+    assert said.startswith("**Which one this is:** ")
+    assert design in said.replace("&#95;", "_")
+    assert rest.replace("&#95;", "_").startswith(f"[{other}](")
+    assert "beside FlashMLA](" in rest
+    alone = registry.find("thin_mla", "v0")
+    assert namesakes.which(site, [alone], site.link(kernels.design_page(alone))) == ""
