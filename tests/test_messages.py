@@ -7,8 +7,12 @@ import runpy
 import subprocess
 from pathlib import Path
 
+import cuda.tile as ct
 import pytest
+import torch
 
+from mla_var3.errors import InterpreterError
+from mla_var3.interpreter import launch
 from mla_var3.paths import repo_root
 from mla_var3.runtime import coverage
 from mla_var3.static import tools
@@ -66,6 +70,19 @@ def test_the_dsl_refuses_one_form_and_takes_the_other(code: str) -> None:
     assert f"[{code}]" in CUTE["said"](refused)
     assert CUTE["said"](mended) == ""
     assert f"\n## {code}\n" in (PAGES / "cute-dsl-errors.md").read_text()
+
+
+@ct.kernel
+def whole_row(x: ct.Array, y: ct.Array) -> None:
+    ct.store(y, (0, 0), ct.load(x, (0, 0), (64, 576)))
+
+
+def test_cutile_refuses_a_tile_of_576_columns() -> None:
+    x = torch.zeros(64, 576)
+    with pytest.raises(InterpreterError, match="is not a power of two") as refused:
+        launch((1,), whole_row, (x, x.clone()))
+    said = str(refused.value).partition("'whole_row': ")[2]
+    assert f"`{said}`" in (PAGES / "cutile-errors.md").read_text(encoding="utf-8")
 
 
 def test_the_index_leads_to_every_page() -> None:

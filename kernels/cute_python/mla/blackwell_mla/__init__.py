@@ -1,1 +1,1 @@
-"""Latent decode for Blackwell's tensor memory, over pages; run in the emulator only."""
+"""Latent decode for Blackwell's tensor memory, over pages, also with products in fp8; emulated only."""
