@@ -7,8 +7,11 @@ import runpy
 import subprocess
 from pathlib import Path
 
+import cuda.tile as ct
 import pytest
+import torch
 
+from mla_var3.interpreter.redirect import redirected
 from mla_var3.paths import repo_root
 from mla_var3.runtime import coverage
 from mla_var3.static import tools
@@ -66,6 +69,26 @@ def test_the_dsl_refuses_one_form_and_takes_the_other(code: str) -> None:
     assert f"[{code}]" in CUTE["said"](refused)
     assert CUTE["said"](mended) == ""
     assert f"\n## {code}\n" in (PAGES / "cute-dsl-errors.md").read_text()
+
+
+TILE = runpy.run_path(str(EXAMPLES / "cutile_errors.py"), run_name="cases")
+
+
+@pytest.mark.parametrize("words", TILE["CASES"])
+def test_cutile_refuses_one_form_and_takes_the_other(words: str) -> None:
+    refused, mended, arguments = TILE["CASES"][words]
+    with redirected() as reports:
+        assert words in TILE["said"](refused, arguments)
+        assert TILE["said"](mended, arguments) == ""
+    assert [report.diagnostics for report in reports] == [[]]
+    assert f"\n## {words}\n" in (PAGES / "cutile-errors.md").read_text()
+
+
+def test_two_tiles_give_the_scores_of_a_row_of_576() -> None:
+    q, k, s = torch.randn(64, 576), torch.randn(64, 576), torch.empty(64, 64)
+    with redirected():
+        ct.launch(None, (1,), TILE["two_parts"], (q.bfloat16(), k.bfloat16(), s))
+    torch.testing.assert_close(s, q.bfloat16().float() @ k.bfloat16().float().T)
 
 
 def test_the_index_leads_to_every_page() -> None:
