@@ -11,8 +11,7 @@ import cuda.tile as ct
 import pytest
 import torch
 
-from mla_var3.errors import InterpreterError
-from mla_var3.interpreter import launch
+from mla_var3.interpreter.redirect import redirected
 from mla_var3.paths import repo_root
 from mla_var3.runtime import coverage
 from mla_var3.static import tools
@@ -72,17 +71,24 @@ def test_the_dsl_refuses_one_form_and_takes_the_other(code: str) -> None:
     assert f"\n## {code}\n" in (PAGES / "cute-dsl-errors.md").read_text()
 
 
-@ct.kernel
-def whole_row(x: ct.Array, y: ct.Array) -> None:
-    ct.store(y, (0, 0), ct.load(x, (0, 0), (64, 576)))
+TILE = runpy.run_path(str(EXAMPLES / "cutile_errors.py"), run_name="cases")
 
 
-def test_cutile_refuses_a_tile_of_576_columns() -> None:
-    x = torch.zeros(64, 576)
-    with pytest.raises(InterpreterError, match="is not a power of two") as refused:
-        launch((1,), whole_row, (x, x.clone()))
-    said = str(refused.value).partition("'whole_row': ")[2]
-    assert f"`{said}`" in (PAGES / "cutile-errors.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("words", TILE["CASES"])
+def test_cutile_refuses_one_form_and_takes_the_other(words: str) -> None:
+    refused, mended, arguments = TILE["CASES"][words]
+    with redirected() as reports:
+        assert words in TILE["said"](refused, arguments)
+        assert TILE["said"](mended, arguments) == ""
+    assert [report.diagnostics for report in reports] == [[]]
+    assert f"\n## {words}\n" in (PAGES / "cutile-errors.md").read_text()
+
+
+def test_two_tiles_give_the_scores_of_a_row_of_576() -> None:
+    q, k, s = torch.randn(64, 576), torch.randn(64, 576), torch.empty(64, 64)
+    with redirected():
+        ct.launch(None, (1,), TILE["two_parts"], (q.bfloat16(), k.bfloat16(), s))
+    torch.testing.assert_close(s, q.bfloat16().float() @ k.bfloat16().float().T)
 
 
 def test_the_index_leads_to_every_page() -> None:

@@ -172,6 +172,7 @@ def _adding(site: Site, link: Link) -> str:
     lines = (f"$ nox -s {step:{width}}  # {comment}\n" for step, comment in steps.items())
     return sections(
         "Set up once: clone the repository (Source, at the top), enter it, and `pip install nox`. "
+        f"It needs [Linux on x86-64, Python 3.11 to 3.13]({link('docs/scope.md')}) and no GPU. "
         f"From the newest version of {design_link(latest, link)}, say, without a GPU:",
         f"```console\n{''.join(lines)}```",
         f"`clone` writes `{repo_name(copy)}/`. Where two languages have a design, its name alone "

@@ -136,9 +136,9 @@ def pages(site: Site) -> list[Page]:
         f"`python -m pip install nox`; [Learn]({learn}) has the two commands."
     )
     following = (
-        f"Then: [path D]({link('knowledge/learning-paths/d-hopper.toml')}), which leads "
-        "from one TMA copy over our own products to attention, and [CUTLASS's examples in the "
-        f"order to read them]({learn}#cutlasss-examples-on-the-way-to-an-mla-kernel-for-hopper)."
+        f"Then: [path D]({link('knowledge/learning-paths/d-hopper.toml')}), kernels of "
+        "ours from a product to latent attention. CUTLASS's own Hopper examples "
+        f"[in their order]({link('knowledge/learning-paths')}), and which run without a GPU."
     )
     content = sections(
         meta(description=course.summary, found_by=found_by),

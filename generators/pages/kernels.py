@@ -254,6 +254,7 @@ def _design(site: Site, versions: list[Version]) -> Page:
     devlog = site.catalogue.devlogs.get(first.design_key)
     folder = repo_name(first.path.parents[1])
     overview = devlogs.introduction(devlog, site.catalogue, link) if devlog else ""
+    about, _, cited = overview.partition(f"\n{devlogs.SOURCES}\n")
     files = _shared_files(versions)
     runs = [run for version in versions for run in site.runs_of(version)]
     failed = tried.section(site, versions, link)
@@ -270,6 +271,7 @@ def _design(site: Site, versions: list[Version]) -> Page:
             f"Computes [{cell(figures.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
             f"), in {cell(language_title(first.language))}."
             + (" [What was tried and failed](#tried-and-failed)." if failed else ""),
+            about,
             "## The ladder",
             _ladder(site, versions, link),
             climb.figure(site, versions),
@@ -277,8 +279,8 @@ def _design(site: Site, versions: list[Version]) -> Page:
             _timeline(site, versions, link),
             failed,
             analysis.design(site, versions, link) if analysis else "",
-            "## About the design" if overview else "",
-            overview,
+            devlogs.SOURCES if cited else "",
+            cited,
             "## Shared stage helpers { data-search-exclude }" if files else "",
             fold(
                 "Read them here",

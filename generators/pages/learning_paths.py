@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from generators.model.site import Site
+from generators.pages import example_order
 from generators.pages.catalogue import label
 from generators.write.page import Page
 from generators.write.text import (
@@ -62,13 +63,13 @@ def pages(site: Site) -> list[Page]:
     if not learning.paths and not learning.examples:
         return []
     return [
-        _index(learning, site.link(INDEX)),
+        _index(site, learning, site.link(INDEX)),
         *(_path(site, learning, name, path) for name, path in learning.paths.items()),
         *(_example(site, learning, name, found) for name, found in learning.examples.items()),
     ]
 
 
-def _index(learning: Learning, link: Link) -> Page:
+def _index(site: Site, learning: Learning, link: Link) -> Page:
     paths = [
         [f"[{cell(path.title)}]({link(path_source(name))})",
          f'<span class="path-progress" data-path="{name}" data-steps="{len(path.steps)}">'
@@ -87,6 +88,14 @@ def _index(learning: Learning, link: Link) -> Page:
     single = table(["Example", "Topics", "Step of"], examples)
     first, start = next(iter(learning.paths.items()), (None, None))
     content = sections(
+        meta(
+            found_by=[
+                "which CUTLASS example first",
+                "order of the CUTLASS examples",
+                "first Hopper example",
+                "does a CUTLASS example run without a GPU",
+            ]
+        ),
         "# Learn the CuTe DSL: paths over CUTLASS examples",
         f"**New to it? Start with [{cell(start.title)}]({link(path_source(first))}).**"
         if first and start
@@ -94,6 +103,7 @@ def _index(learning: Learning, link: Link) -> Page:
         "Kernels of others and our own, read in an order in which each builds on those before. "
         "No GPU is needed. What you have done is remembered in this browser only.",
         found,
+        example_order.section(site, learning, link),
         "## Examples" if single else "",
         fold("Example by example", f"all {len(examples)}, with topics and path", single),
     )

@@ -39,13 +39,17 @@ def _entries(devlog: Document) -> Iterator[tuple[str, Section]]:
             yield versions[section.line], section
 
 
+#: What stands above the sources of an introduction.
+SOURCES = "## Sources"
+
+
 def introduction(devlog: Document, catalogue: Catalogue, link: Link) -> str:
     """What stands before the first entry, without its own evidence table when nothing is cited."""
     first = next((section.line for _, section in _entries(devlog)), None)
     lines = devlog.body.split("\n")
     head = lines if first is None else lines[: first - devlog.body_line]
     text = "\n".join(line for line in head if line.strip() != "{{ evidence }}")
-    return _render(devlog, text, "## Sources", catalogue, link)
+    return _render(devlog, text, SOURCES, catalogue, link)
 
 
 def found_by(devlog: Document | None) -> tuple[str, ...]:

@@ -11,12 +11,18 @@ import linecache
 import random
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import cuda.tile as ct
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from mla_var3.interpreter import using
+from mla_var3.interpreter.redirect import run_script
+from mla_var3.paths import repo_root
 
 from .helpers import run
 
@@ -125,3 +131,17 @@ class Program:
 def test_hazards_are_those_that_nothing_orders(seed: int, order: str) -> None:
     program = Program.draw(seed)
     assert program.run(str(seed), order) == program.hazards(order)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("blocks", ["forward", "reverse", "random"])
+def test_the_last_block_may_merge_by_a_counter_of_acq_rel_alone(
+    order: str, blocks: str, tmp_path: Path
+) -> None:
+    text = (repo_root() / "examples/api/cutile/atomics.py").read_text("utf-8")
+    script = tmp_path / "atomics.py"
+    script.write_text(text.replace("ct.MemoryOrder.ACQ_REL", f"ct.MemoryOrder.{order}"))
+    with using(order=blocks):
+        reports, _ = run_script(script)
+    found = {d.kind for r in reports if r.kernel == "split_sum" for d in r.diagnostics}
+    assert found == (set() if order == "ACQ_REL" else {"read-write-hazard"})

@@ -19,6 +19,26 @@ ct.launch(stream, (4,), histogram, (x, counts))
 assert counts.tolist() == [8, 8, 8, 8]
 
 
+# The block of a row that ends last adds up what all have left there: no second launch.
+@ct.kernel
+def split_sum(x, parts, ended, y, SPLITS: ct.Constant[int]):
+    split, row = ct.bid(0), ct.bid(1)
+    ct.store(parts, (row, split), ct.sum(ct.load(x, (row, split), (1, 8)), axis=1, keepdims=True))
+    before = ct.atomic_add(ended, row, 1, memory_order=ct.MemoryOrder.ACQ_REL,
+                           memory_scope=ct.MemoryScope.DEVICE)  # fmt: skip
+    if before.item() == SPLITS - 1:  # All others of this row have counted.
+        total = ct.sum(ct.load(parts, (row, 0), (1, SPLITS)), axis=1, keepdims=True)
+        ct.store(y, (row, 0), total)
+        ct.store(ended, (row,), 0)  # For the next launch.
+
+
+x, ended = torch.arange(64.0).reshape(2, 32), torch.zeros(2, dtype=torch.int32)
+parts, y = torch.empty(2, 4), torch.empty(2, 1)
+for _ in range(2):
+    ct.launch(stream, (4, 2), split_sum, (x, parts, ended, y, 4))
+    assert torch.equal(y[:, 0], x.sum(1))
+
+
 # %% atomic_max atomic_min
 @ct.kernel
 def extremes(x, top, low):
