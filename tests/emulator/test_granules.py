@@ -121,3 +121,19 @@ def test_only_blocks_that_are_touched_are_divided(g: Any) -> None:
     last = made().shared.last
     last.each(g)
     assert np.flatnonzero(~last.whole).tolist() == np.unique(g >> last.shift).tolist()
+
+
+def test_reads_are_still_known_when_there_is_room_for_more_chains() -> None:
+    m = made()
+    last, clocks, event = m.shared.last, m.clocks, m.clocks.issue(WGMMA, 1)
+    m.shadow.mark_read(slice(SIZE, 3 * SIZE), [event], 5)
+    m.shadow.mark_read(slice(SIZE, SIZE + 8), [clocks.issue(WGMMA, 0)], 6)
+    assert last.whole[1:3].tolist() == [False, True]
+    granules = [SIZE, SIZE + 9, 2 * SIZE, 3 * SIZE]
+    before = [(chain, g, last.last_read(chain, g)) for chain in last.rows.tolist() for g in granules]
+    room = clocks.room
+    for number in range(room):
+        clocks.chain(number, BULK)
+    assert clocks.room > room
+    assert before == [(chain, g, last.last_read(chain, g)) for chain, g, _ in before]
+    assert sum(read > 0 for *_, read in before) == 4
