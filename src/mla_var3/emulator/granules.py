@@ -65,14 +65,9 @@ class Granules:
         clocks.keepers.append(self._grow)
 
     def _grow(self) -> None:
-        one, many, rows = self.blocks, self.granules, self.rows
-        old, one.read = one.read, np.zeros((self.clocks.room, len(one.known)), np.int64)
-        one.read[rows] = old[rows]
-        # Of whole blocks the block knows: memory that nobody touches takes no time.
-        parts = np.flatnonzero(~self.whole)
-        old, many.read = many.read, np.zeros((self.clocks.room, len(many.known)), np.int64)
-        reads = many.read.reshape(len(many.read), -1, one.size)
-        reads[rows[:, None], parts] = old.reshape(len(old), -1, one.size)[rows[:, None], parts]
+        for level in (self.granules, self.blocks):
+            old, level.read = level.read, np.zeros((self.clocks.room, len(level.known)), np.int64)
+            level.read[self.rows] = old[self.rows]
         self.latest = self.clocks.fit(self.latest)
 
     def start(self) -> None:
