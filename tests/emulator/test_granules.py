@@ -34,7 +34,7 @@ SPANS = [
     *(span(SIZE + 8, 16), span(2 * SIZE - 8, 16), span(SIZE, SIZE // 2)),
 ]
 STEPS = st.tuples(
-    st.sampled_from(["write", "read", "reads", "thread", "look", "learn", "clear"]),
+    st.sampled_from(["write", "read", "reads", "thread", "threads", "look", "learn", "clear"]),
     st.sampled_from(SPANS),
     st.integers(0, WARPS - 1),
 )
@@ -55,6 +55,10 @@ def step(m: Machine, what: str, g: slice, warp: int, pc: int) -> Any:
             shadow.mark_read(g, [clocks.issue(WGMMA, w) for w in range(WARPS)], pc)
         case "thread":
             (shadow.thread_write if pc % 2 else shadow.thread_read)(lanes, *who, pc)
+        case "threads":  # Lanes of both warps, each with several granules.
+            cells = np.arange(g.start, min(g.stop, g.start + 64 * 8)).reshape(-1, 8)
+            both = np.arange(len(cells)) * WARPS // len(cells), np.arange(len(cells)) % 32
+            (shadow.thread_write if pc % 2 else shadow.thread_read)(cells, *both, pc)
         case "learn":
             clocks.join([warp], np.maximum(clocks.issued, clocks.seen.max(0)))
             clocks.tick([warp])
@@ -67,6 +71,7 @@ def step(m: Machine, what: str, g: slice, warp: int, pc: int) -> Any:
 @given(st.lists(STEPS, min_size=5, max_size=40))
 def test_blocks_say_what_granules_say(steps: list[tuple[str, slice, int]]) -> None:
     by_blocks, one_by_one = made(), made()
+    one_by_one.shared.last.around = lambda _g: None  # type: ignore[method-assign]
     for pc, (what, g, warp) in enumerate(steps, 1):
         one_by_one.shared.last.every()
         assert step(by_blocks, what, g, warp, pc) == step(one_by_one, what, g, warp, pc)
@@ -91,6 +96,16 @@ def test_a_tile_is_kept_by_blocks_until_a_thread_touches_one() -> None:
     assert last.last_write(SIZE + 9) == last.last_write(2 * SIZE + 9)
 
 
+def test_blocks_are_looked_at_whole_where_most_of_them_is_touched() -> None:
+    last = made().shared.last
+    most, few = np.arange(2 * SIZE, 2 * SIZE + SIZE // 4), np.arange(2 * SIZE, 2 * SIZE + 8)
+    blocks = last.around(most[:, None])
+    assert blocks is not None
+    assert blocks.tolist() == [2]
+    assert last.around(few[:, None]) is None
+    assert last.around(np.zeros((0, 1), np.int64)) is None
+
+
 def test_a_block_that_is_written_whole_is_kept_as_one_again() -> None:
     m = made()
     last, tile = m.shared.last, slice(SIZE, 2 * SIZE)
@@ -106,3 +121,19 @@ def test_only_blocks_that_are_touched_are_divided(g: Any) -> None:
     last = made().shared.last
     last.each(g)
     assert np.flatnonzero(~last.whole).tolist() == np.unique(g >> last.shift).tolist()
+
+
+def test_reads_are_still_known_when_there_is_room_for_more_chains() -> None:
+    m = made()
+    last, clocks, event = m.shared.last, m.clocks, m.clocks.issue(WGMMA, 1)
+    m.shadow.mark_read(slice(SIZE, 3 * SIZE), [event], 5)
+    m.shadow.mark_read(slice(SIZE, SIZE + 8), [clocks.issue(WGMMA, 0)], 6)
+    assert last.whole[1:3].tolist() == [False, True]
+    granules = [SIZE, SIZE + 9, 2 * SIZE, 3 * SIZE]
+    before = [(chain, g, last.last_read(chain, g)) for chain in last.rows.tolist() for g in granules]
+    room = clocks.room
+    for number in range(room):
+        clocks.chain(number, BULK)
+    assert clocks.room > room
+    assert before == [(chain, g, last.last_read(chain, g)) for chain, g, _ in before]
+    assert sum(read > 0 for *_, read in before) == 4

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
-from mla_var3 import forked, languages
+from mla_var3 import collecting, forked, languages
 from mla_var3.app import few_builds, plan_values
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.paths import out_dir, relative, write_atomic
@@ -248,7 +248,8 @@ def check_groups(
 
 def groups_of(version: Version) -> list[Group]:
     """The problems of a version by what they share."""
-    those = cases_of(version)
+    with collecting.uncollected():  # Choosing makes many objects, and drops few.
+        those = cases_of(version)
     shared: dict[int, list[Case]] = {}
     for number, case in enumerate(those):
         shared.setdefault(-1 - number if case.build is None else case.build, []).append(case)
@@ -317,10 +318,11 @@ def _end_in_silence() -> None:
 
 
 def _check_some(design: str, version: str, those: Sequence[Case]) -> list[CheckOutcome]:
-    import torch
+    with collecting.uncollected():
+        import torch
 
+        found = registry.find(design, version)
     torch.set_num_threads(1)
-    found = registry.find(design, version)
     return [check_case(found, case) for case in those]
 
 

@@ -17,6 +17,8 @@ from mla_var3.emulator.clocks import Clocks
 BLOCK = 1024
 #: Granules in more pieces than these are looked at by index.
 MOST_RANGES = 8
+#: Blocks are looked at whole where granules by index are at least one in so many of theirs.
+SPREAD = 4
 
 
 class Level:
@@ -103,19 +105,23 @@ class Granules:
     def each(self, g: Any) -> Level:
         """The granules, of which those of all blocks that ``g`` touches have their own state."""
         if isinstance(g, slice):
-            low, high = g.start, g.stop - 1
-        elif g.size:
-            low, high = int(g.min()), int(g.max())
+            low = g.start >> self.shift
+            whole = self.whole[low : ((g.stop - 1) >> self.shift) + 1]
         else:
-            return self.granules
-        low, high = low >> self.shift, high >> self.shift
-        whole = self.whole[low : high + 1]
+            low, whole = 0, self.whole & self._touched(g)
         if np.count_nonzero(whole):
-            blocks = low + np.flatnonzero(whole)
-            if not isinstance(g, slice):
-                blocks = blocks[np.isin(blocks, g >> self.shift)]
-            self._divide(blocks)
+            self._divide(low + np.flatnonzero(whole))
         return self.granules
+
+    def around(self, g: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The blocks that granules by index lie in; None where most of these are others."""
+        blocks = np.flatnonzero(self._touched(g))
+        return blocks if 0 < len(blocks) * self.blocks.size <= SPREAD * g.size else None
+
+    def _touched(self, g: NDArray[np.int64]) -> NDArray[np.bool_]:
+        touched = np.zeros(len(self.whole), bool)
+        touched[g >> self.shift] = True
+        return touched
 
     def every(self) -> Level:
         """All granules with a state of their own."""

@@ -183,9 +183,9 @@ class MlaProblem(Problem):
         return {}
 
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
-        """Sequences of few rows, of which each multiprocessor has two tiles of keys."""
-        h, tiles = min(self.h, USUAL_TILE // 4), 2 * sms // items
-        return dataclasses.replace(self, b=items, h=h, s=1, t=tiles * USUAL_TILE)
+        """Sequences of few rows, each with a tile of keys per multiprocessor."""
+        h = min(self.h, USUAL_TILE // 4)
+        return dataclasses.replace(self, b=items, h=h, s=1, t=sms * USUAL_TILE)
 
     def tolerance(self, output: str) -> Tolerance:
         if output == "lse":
