@@ -316,6 +316,15 @@ def test_many_multiprocessors_share_one_sequence_and_two_where_parts_are_merged(
     assert [(case.plan.b, case.plan.t) for case in wide] == [(1, keys), (2, keys)]
 
 
+@pytest.mark.parametrize(("version", "rows"), [("v13", [16]), ("v20", [65, 16])])
+def test_one_multiprocessor_has_several_long_sequences_in_turn(version, rows):
+    """Once for each kernel: pairs of CTAs that share keys take no few rows, others no many."""
+    plan = registry.find("flash_mla@cute-dsl", version).plan_class()()
+    alone = [case for case in few_builds.chosen(plan, 2) if case.plan.target.sm_count == 1]
+    assert [case.plan.h * case.plan.s for case in alone] == rows
+    assert all(case.plan.drawn() == [5 * 64] * 3 for case in alone)
+
+
 def test_what_was_tried_stands_in_one_line():
     version = registry.find("flash_mla", "v1")
     orders = [case.order for case in checking.cases_of(version)]

@@ -237,6 +237,59 @@ EDITS = [
     (MLA, "v17", "halved",
      "raised = exponent(cute.arch.fmax(most, cute.arch.shuffle_sync_bfly(most, 2)))",
      "raised = exponent(most)", "a scale over half of the lanes that hold a row"),
+    (MLA, "v20", "thin_merge", "self.await_parts(work, slots, cute.ceil_div(self.units, each))",
+     "self.await_parts(work, slots, members)",
+     "more members than units, whose counter the next launch reads"),
+    (MLA, "v20", "units", "count = cutlass.min(each, units - first)", "count = each",
+     "members that do not divide the units"),
+    (MLA, "v13", "paged", "first = Int32(0) if (stop - start) % 2 == 1 else Int32(SLABS)",
+     "first = Int32(SLABS)", "a whole sequence of an odd number of tiles before another"),
+    (MLA, "v14", "pages", "return page if kept == 0 else row", "return row",
+     "boxes past the end of a sequence, where the cache holds no numbers"),
+    ("sparse_mla", "v0", "sparse", "                for ring in range_constexpr(2):\n"
+     "                    cute.arch.mbarrier_wait(free + 2 * odd + ring, phase)\n"
+     "                cute.arch.mbarrier_wait(free + Free.EVEN_ROPE + odd, phase)\n"
+     "                self.mark(storage, token, odd, group, lane)\n",
+     "                self.mark(storage, token, odd, group, lane)\n"
+     "                for ring in range_constexpr(2):\n"
+     "                    cute.arch.mbarrier_wait(free + 2 * odd + ring, phase)\n"
+     "                cute.arch.mbarrier_wait(free + Free.EVEN_ROPE + odd, phase)\n",
+     "what is filled, said while the tile before last is masked by it"),
+    ("thin_mla", "v2", "thin_steps", "if (tile + 1) * KEYS > wg.limit[self.mine]:",
+     "if (tile + 1) * KEYS > wg.limit[0]:",
+     "a tile that a thread's first row sees whole and its second does not"),
+    ("thin_mla", "v3", "thin_sentinels", "top[i] = cute.arch.fmax(own, Float32(LOWEST))",
+     "top[i] = own", "a row that sees no key of a part"),
+    (PREFIX, "v4", "merging", "query = cutlass.min(tile_s * width + row % width, work.queries - 1)",
+     "query = cutlass.min(row % width, work.queries - 1)",
+     "the own tokens' sums of a second tile of queries"),
+    ("flash_attention@cute-dsl", "v1", "shared_rows",
+     "moved = (wg.shrink[0] != Float32(1.0)) | (wg.shrink[1] != Float32(1.0))",
+     "moved = wg.shrink[0] != Float32(1.0)", "a step that raises the maxima of second rows alone"),
+    ("flash_attention@cute-dsl", "v1", "shared_rows", "taken, done = taken + 1, done + steps",
+     "taken, done = taken + 1, done + item.tiles",
+     "an item after one of an odd number of tiles, in a block of few queries"),
+    ("blackwell_mla", "v0", "tall_kernel", "(tiles + tile - start) & 1)", "(tile - start) & 1)",
+     "scores of a sequence after one of an odd number of tiles"),
+    ("blackwell_mla", "v1", "pair_kernel", "row = begin(work, first, place, length, stop * KEYS)",
+     "row = begin(work, first, place, length, length)",
+     "a part that ends with an odd number of tiles, before its sequence does"),
+    ("blackwell_mla", "v1", "pair_kernel", "self.exchanged(storage, top, buffer)",
+     "self.exchanged(storage, top, 0)", "a maximum that its partner has yet to read"),
+    ("mla_var6_plus@cute-dsl", "v0", "mla/mla_var6_plus/parts", "for i in range_constexpr(3):",
+     "for i in range_constexpr(2):", "a second row tile of a head, and a last tile of old tokens"),
+    ("mla_var6_plus@cute-dsl", "v1", "mla/mla_var6_plus/common",
+     "causal=self.causal and newer < self.s - 1,", "causal=self.causal and newer < self.s - 2,",
+     "exactly two new tokens fewer than queries"),
+    (PREFIX, "v0", "combine", "        if leader:\n"
+     "            cute.arch.cp_async_bulk_wait_group(0, read=True)\n"
+     "        cute.arch.barrier(", "        cute.arch.barrier(",
+     "a second row tile of a warpgroup, before the first one's store has read"),
+    (PREFIX, "v5", "merging", "        cute.arch.griddepcontrol_wait()\n"
+     "        own = self.own_sums", "        own = self.own_sums",
+     "sums of the launch before, read without a wait for it"),
+    (MLA, "v12", "l2", 'cute.arch.fence_proxy("async.global")', "pass",
+     "a bulk copy of what threads wrote, without a fence between"),
 ]  # fmt: skip
 CUTE = [
     Wrong(

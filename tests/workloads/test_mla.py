@@ -383,6 +383,14 @@ def test_one_list_is_shared_by_many_multiprocessors():
     assert (plan.b, plan.s, plan.topk) == (1, 1, 28 * 128)
 
 
+def test_lists_of_several_tiles_are_taken_in_turn():
+    plan = registry.find("sparse_mla").plan_class()(b=9, s=5, topk=3, ending=True).in_turn(16)
+    assert (plan.b, plan.h, plan.s, plan.topk) == (3, 16, 1, plan.t)
+    assert plan.t // 64 % 2 == 1
+    assert not plan.ending
+    assert plan.is_valid()
+
+
 def test_one_sequence_is_shared_by_many_multiprocessors():
     plan = LATENT(b=3, h=128, s=5).shared_by(28)
     assert plan.is_valid()

@@ -34,6 +34,8 @@ FEW_TILES, LONG = 2, 64
 #: Multiprocessors that share few items, and how many items: kernels merge many parts in other ways
 #: than few, and those of an item behind another elsewhere.
 WIDE_SMS, WIDE_ITEMS = 28, (1, 2)
+#: Rows of items that one multiprocessor has in turn: some kernels take few, clusters many.
+ROWS_IN_TURN = (16, 65)
 
 
 def sized(one: Built, seed: int, drawn: int = SIZES_DRAWN) -> Iterator[Built]:
@@ -107,6 +109,14 @@ def wide(one: Built, those: Sequence[Built]) -> list[Built]:
     if not found or found[0] is None or not blocks < found[0].blocks <= 2 * WIDE_SMS:
         return []
     return [x for x in found if x is not None and x.blocks <= 2 * WIDE_SMS]
+
+
+def in_turn(one: Built) -> list[Built]:
+    """A problem that takes the build and of which one multiprocessor has several items in turn."""
+    plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
+    several = [x for rows in ROWS_IN_TURN if (x := plan.in_turn(rows)) and x.is_valid()]
+    found = (as_built(one, cases.on_device_of(x, 1)) for x in several)
+    return [*itertools.islice((x for x in found if x is not None), 1)]
 
 
 def _planned(one: Built) -> Iterator[Built]:

@@ -47,6 +47,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
     left = [one for case in _candidates(plan) if (one := built(case)) is not None]
     switches = _told(left)
     picked: list[list[Built]] = []
+    turned = set[frozenset[Feature]]()
     while left and len(picked) < builds + MORE_BUILDS:
         if len(picked) < builds:
             best: Built | None = _best(left, picked, switches)
@@ -59,6 +60,9 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
         those += build_sizes.edges(best, those)
         if not any(one.case.plan.target.sm_count == WIDE_SMS for own in picked for one in own):
             those += build_sizes.wide(best, those)
+        if _kind(best) not in turned and (several := build_sizes.in_turn(best)):
+            turned.add(_kind(best))
+            those += several
         picked.append(those)
         left = [one for one in left if not one.builds <= best.builds]
     # Builds for what plans decide take what is named, too, and show nothing that this will show.
@@ -82,6 +86,11 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
         for again in [_launched_twice(those)]
         for place, one in enumerate(those)
     ]
+
+
+def _kind(one: Built) -> frozenset[Feature]:
+    """Of which classes its kernels are, by what they can be set to."""
+    return frozenset(feature for feature in one.switches if feature[1].startswith(HAS))
 
 
 def _plans(picked: Sequence[Sequence[Built]]) -> list[KernelPlan]:

@@ -57,6 +57,7 @@ class Emulation:
         others: Further ways in which each launch is run first, on memory that is put back.
         where_quick: Ways for launches that synchronize and are soon done.
         launches: One entry per launch and way, in order; that of ``options`` is the last.
+        before: The launch before the first one, which that may overlap.
         children: What was launched by processes that the program started.
         device: The GPU that host functions see.
         ended: How a script ended which ran in it.
@@ -66,6 +67,7 @@ class Emulation:
         self.options, self.others = options, tuple(others)
         self.where_quick: tuple[Options, ...] = ()
         self.launches: list[Launch] = []
+        self.before: Launch | None = None
         self.children: Children | None = None
         self.launching = False
         self.repeats = Repeats()
@@ -159,7 +161,7 @@ class Emulation:
         compiled: bool,
     ) -> None:
         """Run a launch in all ways that are asked."""
-        last = self.launches[-1] if self.launches else None
+        last = self.launches[-1] if self.launches else self.before
         after = last if overlaps else None
         regions = [
             Region(base, n, label, fresh) for base, (n, label, _, fresh) in self.memory.items()

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 Severity = Literal["error", "warning", "info"]
 #: Orders in which the blocks of a launch may start; a kernel that is right takes any.
@@ -103,24 +103,41 @@ class Execution:
     least_sectors: int | None = None
 
 
+class Stream:
+    """Where kernels run one after another.
+
+    Attributes:
+        last: What a language keeps of the last one, for one that may begin before that has ended.
+    """
+
+    last: Any = None
+
+
 _RECORDING: ContextVar[list[Execution] | None] = ContextVar("executions", default=None)
+_STREAM: ContextVar[Stream | None] = ContextVar("stream", default=None)
 _CONFLICTS: ContextVar[bool] = ContextVar("conflicts", default=True)
 
 
 @contextlib.contextmanager
 def recording(conflicts: bool = True) -> Iterator[list[Execution]]:
-    """Collect the executions of all kernels that run on the CPU inside the block.
+    """Collect the executions of all kernels that run on the CPU inside the block, on one stream.
 
     Args:
         conflicts: Whether bank conflicts and sectors are counted, where a language can.
     """
     found: list[Execution] = []
-    tokens = _RECORDING.set(found), _CONFLICTS.set(conflicts)
+    tokens = _RECORDING.set(found), _CONFLICTS.set(conflicts), _STREAM.set(Stream())
     try:
         yield found
     finally:
         _RECORDING.reset(tokens[0])
         _CONFLICTS.reset(tokens[1])
+        _STREAM.reset(tokens[2])
+
+
+def stream() -> Stream:
+    """The stream of the recording that is on; one of its own where none is."""
+    return _STREAM.get() or Stream()
 
 
 def counts_conflicts() -> bool:

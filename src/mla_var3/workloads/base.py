@@ -167,6 +167,14 @@ class Problem(ABC):
         """
         return None
 
+    def in_turn(self, rows: int) -> Self | None:
+        """The same kind of problem with items of so many rows, each of several tiles, and odd.
+
+        Whoever takes one after the other begins the second in the middle of what goes by turns.
+        None where the problem has no such.
+        """
+        return None
+
     def is_valid(self) -> bool:
         """Whether the sizes make sense."""
         try:

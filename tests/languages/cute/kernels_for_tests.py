@@ -10,7 +10,7 @@ import cutlass
 import cutlass.utils as utils
 import cutlass.utils.hopper_helpers as sm90
 import torch
-from cutlass import BFloat16, Float32, Int64, cute, range_constexpr
+from cutlass import BFloat16, Float32, Int64, const_expr, cute, range_constexpr
 from cutlass.cute.nvgpu import cpasync, warpgroup
 
 from mla_var3.languages.cute.signature import Dynamic
@@ -36,6 +36,26 @@ class Scale:
         i = cute.arch.block_idx()[0] * self.threads + cute.arch.thread_idx()[0]
         if i < cute.size(x):
             y[i] = x[i] * factor
+
+
+class Early:
+    """y = 2 * x, launched before the launch before it has ended; waits for that if it ``waits``."""
+
+    def __init__(self, waits: bool) -> None:
+        self.waits = waits
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, y: cute.Tensor, stream: cuda.CUstream) -> None:
+        self.kernel(x, y).launch(
+            grid=(1, 1, 1), block=(cute.size(x), 1, 1), stream=stream, use_pdl=True
+        )
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, y: cute.Tensor) -> None:
+        i = cute.arch.thread_idx()[0]
+        if const_expr(self.waits):
+            cute.arch.griddepcontrol_wait()
+        y[i] = x[i] * 2.0
 
 
 class Gemm:

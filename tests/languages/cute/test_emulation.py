@@ -11,7 +11,7 @@ import pytest
 from mla_var3.gpuless.ptx import parse
 from mla_var3.languages.cute import emulation
 from mla_var3.paths import kernels_dir
-from mla_var3.runtime.execution import Facts
+from mla_var3.runtime.execution import Facts, recording
 
 PTX = """
 .version 8.7
@@ -65,3 +65,24 @@ def test_a_wait_asked_once_went_both_ways_where_its_first_answer_was_no(
         emulation._add_ways(found, launch)
         ways += found.values()
     assert ways == [{yes}, {yes, no}]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_stage_that_begins_early_waits_before_it_reads_what_the_one_before_wrote(
+    waits: bool,
+) -> None:
+    pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
+    import torch
+
+    from .kernels_for_tests import Early, Scale
+
+    x = torch.arange(32, dtype=torch.float32)
+    between, y = torch.empty(32), torch.empty(32)
+    with recording():
+        first = emulation.execute("scale", Scale(32), (x, between, 3.0), (between,))
+        second = emulation.execute("early", Early(waits), (between, y), (y,))
+    assert torch.equal(y, 6 * x)
+    assert not first.diagnostics
+    assert [found.kind for found in second.diagnostics] == ([] if waits else ["global-race"])
+    # Nobody knows of a launch before it where none is recorded.
+    assert not emulation.execute("early", Early(waits), (between, y), (y,)).diagnostics

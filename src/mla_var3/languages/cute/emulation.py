@@ -33,6 +33,7 @@ from mla_var3.runtime.execution import (
     Facts,
     argued,
     counts_conflicts,
+    stream,
 )
 from mla_var3.static.source import relative_source
 
@@ -129,7 +130,9 @@ def emulate(
 
     compiled = compile_host(host, arguments, arch, facts=False)
     with emulating(options) as run:
+        run.before = (on := stream()).last
         call(run, name, compiled, host, arguments, unwritten)
+    on.last = run.launches[-1] if run.launches else None
     return compiled, run
 
 

@@ -109,6 +109,11 @@ class PagedLatentProblem(LatentProblem):
         cut = dataclasses.replace(self, b=2, h=3, s=1, t=t, page=page, causal=False)
         return super().edges() + [one for one in (cut,) if one.is_valid()]
 
+    def in_turn(self, rows: int) -> Self | None:
+        """Of equal lengths: drawn ones could all be even."""
+        found = super().in_turn(rows)
+        return found and dataclasses.replace(found, lengths=None, absent=False)
+
     def drawn(self) -> list[int]:
         """Keys of each sequence."""
         found = drawn_lengths(self.b, self.t, self.lengths or "equal")

@@ -187,6 +187,10 @@ class MlaProblem(Problem):
         h = min(self.h, USUAL_TILE // 4)
         return dataclasses.replace(self, b=items, h=h, s=1, t=sms * USUAL_TILE)
 
+    def in_turn(self, rows: int) -> Self | None:
+        """Three sequences of five tiles of keys."""
+        return dataclasses.replace(self, b=3, h=rows, s=1, t=5 * USUAL_TILE)
+
     def tolerance(self, output: str) -> Tolerance:
         if output == "lse":
             return Tolerance(LSE_TOLERANCE, LSE_TOLERANCE, "absolute")

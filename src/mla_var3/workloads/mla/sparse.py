@@ -68,6 +68,11 @@ class SparseLatentProblem(MlaProblem):
         found = super().shared_by(sms, items)
         return found and dataclasses.replace(found, topk=found.t)
 
+    def in_turn(self, rows: int) -> Self | None:
+        """Lists as long as their sequences, to the end."""
+        found = super().in_turn(rows)
+        return found and dataclasses.replace(found, topk=found.t, ending=False)
+
     def check_plans(self) -> list[Self]:
         """Lists longer and shorter than a tile and than what there is; both head counts."""
         rows = [(2, 64, 1, 300, 200), (1, 128, 2, 70, 128), (1, 64, 1, 5, 64), (2, 16, 1, 90, 3)]
