@@ -41,6 +41,10 @@ class Deriver(ABC):
         """Edits of an index; none unless a language has some."""
         return iter(())
 
+    def is_masked_anyway(self, node: ast.BinOp) -> bool:  # noqa: ARG002
+        """Whether what takes a result does by itself what its last operand does; never, unless."""
+        return False
+
     def mutants(self) -> Iterator[Mutant]:
         """Every mutant of every function of device code; edits that read alike are numbered."""
         for edit, function, node, put in self._places():
@@ -137,4 +141,6 @@ class Deriver(ABC):
             left, right = self.text(node.left), self.text(node.comparators[0])
             yield node, f"{left} {edge} {right}", "edge"
         elif isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Mult | ast.Div):
+            if self.is_masked_anyway(node):
+                return
             yield node, f"({self.text(node.left)})", "dropped operand"

@@ -56,3 +56,20 @@ def test_a_mutant_differs_in_one_expression(one) -> None:
     put = one.edit.rpartition(" -> ")[2]
     assert put in one.text
     assert SOURCE.count("\n") == one.text.count("\n")
+
+
+def test_a_wait_keeps_the_last_bit_of_its_parity() -> None:
+    source = """
+@cute.jit
+def wait(full, turn, i):
+    cute.arch.mbarrier_wait(full, (turn & 1) ^ 1)
+    cute.arch.mbarrier_wait(full, turn // 2 & 1)
+    cute.arch.mbarrier_wait(full, turn & 3)
+    other = turn & 1
+"""
+    assert [one.edit for one in Deriver(source).mutants()] == [
+        "wait: dropped operand: (turn & 1) ^ 1 -> (turn & 1)",
+        "wait: dropped operand: turn // 2 -> (turn)",
+        "wait: dropped operand: turn & 3 -> (turn)",
+        "wait: dropped operand: turn & 1 -> (turn)",
+    ]

@@ -111,17 +111,17 @@ class _Chooser:
 
     def __call__(self, number: int, original: Any, edit: Callable[[], Any]) -> Any:
         """The choice between two values, as a run-time value where both can be; else the first."""
+        kind, result = OTHER, original
         try:
             edited = edit()
-            select = _selection(original, edited) if _of_run_time(original) else None
+            if _is_constant(original, edited):
+                kind = SAME
+            elif _of_run_time(original) and _in_kernel() and (made := _selection(original, edited)):
+                kind, result = RUN, made(_flag(FIRST + number))
         except Exception:  # noqa: BLE001  # Whoever refuses the edit does so in a compile of its own.
-            self._note(number, OTHER)
-            return original
-        if select is None or not _in_kernel():
-            self._note(number, SAME if _is_constant(original, edited) else OTHER)
-            return original
-        self._note(number, RUN)
-        return select(_flag(FIRST + number))
+            pass
+        self._note(number, kind)
+        return result
 
     def _note(self, number: int, kind: str) -> None:
         file = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

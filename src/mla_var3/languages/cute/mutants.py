@@ -2,7 +2,7 @@
 
 A block's number or an index becomes 0 or wraps, two indices change places, a loop ends early, a
 bound is dropped, a rest of a division too, and a term or a divisor; a comparison takes one element
-more or fewer.
+more or fewer. The parity of a wait is left its ``& 1``, which changes nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
+from functools import cached_property
 
 from mla_var3.languages import deriving
 
@@ -42,6 +43,24 @@ class Deriver(deriving.Deriver):
             yield node, f"({given[0]})", "dropped bound"
         if name == "cute.ceil_div":
             yield node, f"(({given[0]}) // ({given[1]}))", "dropped rest"
+
+    def is_masked_anyway(self, node: ast.BinOp) -> bool:
+        # A wait takes the last bit of its parity alone: the assembler shifts the others out.
+        return node in self._parities
+
+    @cached_property
+    def _parities(self) -> list[ast.expr]:
+        """What gives waits for barriers their parity by ``& 1``, turned by ``^ 1`` or not."""
+        found: list[ast.expr] = []
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="mbarrier_wait"), args=[_, parity]):
+                    while isinstance(parity, ast.BinOp) and isinstance(parity.op, ast.BitXor):
+                        parity = parity.left
+                    match parity:
+                        case ast.BinOp(op=ast.BitAnd(), right=ast.Constant(value=1)):
+                            found.append(parity)
+        return found
 
     def of_index(self, node: ast.Subscript) -> Iterator[deriving.Edit]:
         if isinstance(node.value, ast.Call) and self.text(node.value.func).endswith(PLACES):
