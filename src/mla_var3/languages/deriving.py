@@ -41,7 +41,7 @@ class Deriver(ABC):
         """Edits of an index; none unless a language has some."""
         return iter(())
 
-    def is_masked_anyway(self, node: ast.BinOp) -> bool:  # noqa: ARG002
+    def is_masked_anyway(self, node: ast.BinOp) -> bool:
         """Whether what takes a result does by itself what its last operand does; never, unless."""
         return False
 

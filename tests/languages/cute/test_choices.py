@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import builtins
+import functools
+import importlib
+import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mla_var3 import forked
 from mla_var3.languages.cute import choices
 from mla_var3.languages.cute.choices import FIRST, CuteChoices, chosen, numbers
 from mla_var3.languages.cute.mutants import Deriver
 from mla_var3.languages.deriving import CHOICE
+from tests.languages.cute.conftest import needs_dsl
 
 SOURCE = '''
 class cute:
@@ -95,8 +101,8 @@ def test_kinds_are_those_of_every_place(tmp_path: Path) -> None:
     assert CuteChoices().kinds(log) == {4: {"run", "same"}, 7: {"other"}}
 
 
+@needs_dsl
 def test_a_choice_of_constants_is_none(tmp_path: Path) -> None:
-    pytest.importorskip("cutlass")
     log = tmp_path / "kinds"
     choose = choices._Chooser(log)
 
@@ -111,3 +117,88 @@ def test_a_choice_of_constants_is_none(tmp_path: Path) -> None:
     assert CuteChoices().kinds(log) == {
         0: {"same"}, 1: {"other"}, 2: {"other"}, 3: {"other"}, 4: {"other"},
     }  # fmt: skip
+
+
+KERNEL = '''
+import cuda.bindings.driver as cuda
+import cutlass
+from cutlass import Float32, Int32, cute, range_constexpr
+
+
+class Sums:
+    """Each thread sums the first of a row of x [8, 4], and copies some of it."""
+
+    width = 4
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, y: cute.Tensor, count: Int32, stream: cuda.CUstream):
+        self.kernel(x, y, count).launch(grid=(2, 1, 1), block=(8, 1, 1), stream=stream)
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, y: cute.Tensor, count: Int32):
+        lane = cute.arch.thread_idx()[0] % 4
+        row = cute.arch.block_idx()[0] * 4 + lane
+        total = Float32(0.0)
+        for j in cutlass.range(count, unroll=1):
+            total = total + x[row, j]
+        if cute.arch.thread_idx()[0] < 4:
+            y[row, 0] = total
+            for column in range_constexpr(1, self.width):
+                y[row, column] = x[row, self.width - 1 - column]
+'''
+
+
+@pytest.fixture
+def own_process(tmp_path: Path) -> Callable[..., Any]:
+    """Runs the kernel of a text in a process of its own, as the judge of wrong kernels does."""
+
+    def of(text: str, numbers: tuple[int | None, ...]) -> list[tuple[list[float], int]]:
+        name = f"sums_{zlib.crc32(text.encode())}"
+        (tmp_path / f"{name}.py").write_text(text)
+        work = {0: functools.partial(_sums, tmp_path, name, numbers)}
+        ((_, ended),) = forked.run(work, folder=tmp_path, workers=1, timeout=300.0, explain=repr)
+        assert ended.result is not None, ended.failure
+        return ended.result
+
+    return of
+
+
+def _sums(
+    folder: Path, name: str, chosen_: tuple[int | None, ...]
+) -> list[tuple[list[float], int]]:
+    import torch
+
+    from mla_var3.languages.cute import emulation
+
+    sys.path.insert(0, str(folder))
+    host = importlib.import_module(name).Sums()
+    choosing, found = CuteChoices(), []
+    choosing.play(folder / "kinds")
+    for number in chosen_:
+        choosing.take(number)
+        x, y = torch.arange(32.0).reshape(8, 4), torch.zeros(8, 4)
+        done = emulation.execute("sums", host, (x, y, 3), (y,))
+        found.append((torch.nan_to_num(y).flatten().tolist(), len(done.diagnostics)))
+    return found
+
+
+@needs_dsl
+def test_what_is_chosen_in_one_build_is_what_a_build_of_its_own_gives(
+    own_process: Callable[..., Any], tmp_path: Path
+) -> None:
+    mutants = {one.edit: one for one in Deriver(KERNEL).mutants()}
+    wanted = [
+        "kernel: index modulo 2: j -> (j) % 2",
+        "kernel: dropped operand: cute.arch.block_idx()[0] * 4 + lane -> "
+        "(cute.arch.block_idx()[0] * 4)",
+        "kernel: dropped operand: total + x[row, j] -> (total)",
+        "kernel: dropped operand: self.width - 1 -> (self.width)",
+    ]
+    whole = CuteChoices().written(KERNEL, {edit: n for n, edit in enumerate(wanted)})
+    as_it_is, *together = own_process(whole, (None, 0, 1, 2))
+    alone = [own_process(mutants[edit].text, (None,))[0] for edit in wanted[:3]]
+    assert together == alone
+    assert as_it_is == own_process(KERNEL, (None,))[0]
+    assert len({str(one) for one in (as_it_is, *alone)}) == 4
+    kinds = CuteChoices().kinds(tmp_path / "kinds")
+    assert kinds == {0: {"run"}, 1: {"run"}, 2: {"run"}, 3: {"other"}}
