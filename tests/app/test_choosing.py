@@ -105,7 +105,7 @@ def test_a_version_that_fails_with_nothing_chosen_judges_nothing(judged: Any) ->
         judged(lambda number, slug: Judged(None) if (number, slug) == (None, "large") else None)
 
 
-def test_who_is_killed_or_late_is_not_shown(judged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_killed_or_late_is_not_judged(judged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "LONGER_S", 1.0)
 
     def said(number: int | None, _slug: str) -> Judged | None:
@@ -118,7 +118,8 @@ def test_who_is_killed_or_late_is_not_shown(judged: Any, monkeypatch: pytest.Mon
         return None
 
     found = judged(said)
-    assert found.verdicts == {0: None, 1: None, 2: "refused: crash", 5: None, 6: None}
+    assert found.verdicts == {2: "refused: crash", 5: None, 6: None}
+    assert found.same == {4}
 
 
 def test_a_language_without_choices_compiles_each(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ class Chosen:
 
     Attributes:
         verdicts: By place in the list the problem that shows it, or that it was refused; None
-            where no problem shows it, also since none compiles its function.
+            where no problem shows it, also since none compiles its function. Who took too long, or
+            was killed, has none.
         same: Places of those that compile to the same code for every problem.
         own: Places of those that take a compile of their own.
     """
@@ -87,13 +88,13 @@ def _all(todo: Sequence[Wrong], cases: bytes, choices: Choices, folder: Path) ->
     held, seconds = _held(todo[0], found, choices, folder)
     kinds, every = choices.kinds(log), frozenset(range(len(todo)))
     own = frozenset(n for n in every if "other" in kinds.get(n, ()))
+    chosen = frozenset().union(*held) - own
     verdicts: dict[int, str | None] = dict.fromkeys(every - kinds.keys())
     runs = {
-        n: functools.partial(_one, todo[n].version, n, found, held, choices)
-        for n in sorted(frozenset().union(*held) - own)
+        n: functools.partial(_one, todo[n].version, n, found, held, choices) for n in sorted(chosen)
     }
     verdicts |= _chosen(runs, LONGER_S + 4 * seconds, folder)
-    return Chosen(verdicts, every - own - verdicts.keys(), own)
+    return Chosen(verdicts, every - own - chosen - verdicts.keys(), own)
 
 
 def _held(
@@ -131,8 +132,10 @@ def _chosen(
         work, folder=apart, workers=os.cpu_count() or 1, timeout=timeout, explain=sentence
     ):
         said = Judged.of(ended)
+        if ended.late or said.is_killed:
+            continue
         kills[said.slug or ""] += 1
-        yield number, None if said.is_killed else said.kept
+        yield number, said.kept
 
 
 def _one(

@@ -190,6 +190,8 @@ def _verdicts(
 ) -> Iterator[tuple[Wrong, str | None]]:
     """Each wrong kernel, with the problem that shows it; None where none does.
 
+    Who took too long is left out.
+
     Args:
         version: Whose wrong kernels they are.
         todo: What is judged.
@@ -208,6 +210,8 @@ def _verdicts(
         work = {n: functools.partial(judge, todo[n], cases, kills) for n in own}
         for number, ended in _run(work, folder):
             one, said = todo[number], Judged.of(ended)
+            if ended.late:
+                continue
             if said.refusal:
                 yield one, said.kept if _is_its_own(one, said, cases, folder) else None
                 continue

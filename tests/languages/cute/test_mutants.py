@@ -73,3 +73,23 @@ def wait(full, turn, i):
         "wait: dropped operand: turn & 3 -> (turn)",
         "wait: dropped operand: turn & 1 -> (turn)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "derived"),
+    [
+        ('cute.arch.inline_ptx("prefetch.global.L2 [{$r0}];", read_only_args=[at])', False),
+        ('cute.arch.inline_ptx("st.global.b64 [{$r0}], 0;", read_only_args=[at])', True),
+        ("rows[0] = at", True),
+        ("return at", True),
+    ],
+)
+def test_what_only_prefetches_is_left_as_it_is(line: str, derived: bool) -> None:
+    source = f"""
+@cute.jit
+def send_for(rows, lane):
+    at = rows + 8 * lane
+    cute.prefetch(at)
+    {line}
+"""
+    assert any(Deriver(source).mutants()) == derived

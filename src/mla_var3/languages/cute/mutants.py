@@ -2,7 +2,8 @@
 
 A block's number or an index becomes 0 or wraps, two indices change places, a loop ends early, a
 bound is dropped, a rest of a division too, and a term or a divisor; a comparison takes one element
-more or fewer. The parity of a wait is left its ``& 1``, which changes nothing.
+more or fewer. The parity of a wait is left its ``& 1``, and a function that only
+prefetches as it is: neither changes a result.
 """
 
 from __future__ import annotations
@@ -16,8 +17,25 @@ from mla_var3.languages import deriving
 
 #: Calls that give a place in the grid.
 PLACES = ("block_idx", "cluster_idx", "block_idx_in_cluster")
+#: Part of each call and instruction that asks a cache for bytes.
+PREFETCH = "prefetch"
 #: Loops of device code end after so many rounds.
 ROUNDS = (1, 3)
+
+
+def _only_prefetches(function: ast.FunctionDef) -> bool:
+    """Whether all that a function does is to ask caches for bytes."""
+    inside = [each for line in function.body for each in ast.walk(line)]
+    stores = any(isinstance(getattr(n, "ctx", None), ast.Store) for n in inside if _is_place(n))
+    if stores or any(isinstance(node, ast.Return) and node.value for node in inside):
+        return False
+    calls = [n for n in inside if isinstance(n, ast.Expr) and not isinstance(n.value, ast.Constant)]
+    return bool(calls) and all(PREFETCH in ast.unparse(one) for one in calls)
+
+
+def _is_place(node: ast.AST) -> bool:
+    """Whether a node names a part of an object, which outlives the function."""
+    return isinstance(node, ast.Subscript | ast.Attribute)
 
 
 class Deriver(deriving.Deriver):
@@ -26,6 +44,8 @@ class Deriver(deriving.Deriver):
     def is_device(self, function: ast.FunctionDef) -> bool:
         """Whether a function is traced: it is marked so, or works with the DSL."""
         if function.name.startswith("__"):  # the host half
+            return False
+        if _only_prefetches(function):  # When bytes arrive changes, and not what is read.
             return False
         if any("jit" in ast.dump(d) or "kernel" in ast.dump(d) for d in function.decorator_list):
             return True
