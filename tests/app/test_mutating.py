@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mla_var3.app import checking, mutating
-from mla_var3.app.mutating import Judged, Wrong
+from mla_var3.app import checking, judging, mutating
+from mla_var3.app.judging import Judged, Wrong
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.runtime import registry
 from mla_var3.runtime.check import CaseResult
@@ -93,7 +93,7 @@ def test_an_error_of_a_problem_is_a_refusal(
         raise raised
 
     monkeypatch.setattr("mla_var3.runtime.check.check_plan", fails)
-    said = mutating._of_case(VERSION, case)
+    said = judging.of_case(VERSION, case)
     assert said is not None
     assert said.refusal == f"{type(raised).__name__}: {raised}"
     assert dataclasses.replace(said, slug="m1").kept == f"refused: {type(raised).__name__}"

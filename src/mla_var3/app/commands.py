@@ -26,6 +26,7 @@ def check(
     version: Annotated[tyro.conf.Positional[str | None], named("[VERSION]")] = None,
     lang: str | None = None,
     mutants: int | None = None,
+    compiles: int | None = None,
 ) -> int:
     """Check a version, all versions of a design, everything, or an adopted file.
 
@@ -35,6 +36,8 @@ def check(
         lang: Language, where a design exists in several.
         mutants: Check so many wrong kernels of each version, derived from its sources, and fail
             unless each is found; 0 takes all that there are.
+        compiles: Of these, compile so many by themselves, where one compile does not serve several;
+            all by default.
 
     Returns:
         0 when all are right, 1 when any is wrong.
@@ -52,12 +55,15 @@ def check(
     versions = registry.select(design, version, asked)
     if design is not None and (note := language_note(versions[0], asked)) is not None:
         console.print(f"· {note}", markup=False)
+    for name, value in {"mutants": mutants, "compiles": compiles}.items():
+        if value is not None and value < 0:
+            raise UsageError(f"--{name}={value} is below 0")
     if mutants is not None:
         from mla_var3.app import mutating
 
-        if mutants < 0:
-            raise UsageError(f"--mutants={mutants} is below 0")
-        return mutating.check(versions, console, mutants)
+        return mutating.check(versions, console, mutants, compiles)
+    if compiles is not None:
+        raise UsageError("--compiles is for wrong kernels: say --mutants, too")
     return checking.check(versions, console)
 
 

@@ -1,7 +1,8 @@
 """Command ``check --mutants``: derives wrong kernels from a version and tests that each is found.
 
-The results are kept in ``mutants.json`` beside the devlog: for each edit the problem that shows it.
-An edit that no problem shows fails, unless ``unreached.toml`` says why it changes nothing.
+The results are kept in ``mutants.json`` beside the devlog: for each edit the problem that shows it,
+or that none does. Such a one fails, unless ``unreached.toml`` says why it changes nothing. Where a
+kernel is compiled, ``choosing`` judges what one compile serves, and ``judge`` each of the others.
 """
 
 from __future__ import annotations
@@ -15,75 +16,30 @@ import pickle
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from mla_var3 import forked, inputs, languages
-from mla_var3.app import checking, edited
+from mla_var3.app import checking, choosing
+from mla_var3.app.judging import Judged, Wrong, judge, sentence
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.evidence.fingerprint import digest
 from mla_var3.paths import relative, write_atomic
 from mla_var3.runtime import calling, registry, unreached
-from mla_var3.runtime.cases import Case
 from mla_var3.runtime.registry import Version
 
 FILE = "mutants.json"
 #: Seconds that the check of one wrong kernel may take.
 TIMEOUT_S = 600.0
-#: Wrong kernels that a problem has shown, for each of which it is tried earlier.
-KILLS = 3
 #: Of the chance by which a sample is taken.
 SEED = "7"
 #: Wrong kernels after which what was found is kept.
 OFTEN = 20
-#: What is kept of one that does not run, before the name of the error that it ends with.
-REFUSED = "refused: "
-#: Errors of the machine, not of the sources: they judge nothing.
-NOT_ITS_OWN = (OSError, MemoryError, NotExecutableError)
-#: By file below ``kernels/`` and edit the problem that shows it.
-Shown = dict[str, dict[str, str]]
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """A wrong kernel: a version with one edit of one of its sources."""
-
-    version: Version
-    file: Path
-    edit: str
-    text: str
-
-    @property
-    def place(self) -> str:
-        """The edited file below ``kernels/``."""
-        return _below(self.file)
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What the problems of a version say of a wrong kernel.
-
-    Attributes:
-        slug: The problem that shows it; None where none does.
-        refusal: What it ended with instead of a result; empty where it ran.
-        error: Name of that error.
-    """
-
-    slug: str | None
-    refusal: str = ""
-    error: str = ""
-
-    @property
-    def kept(self) -> str | None:
-        """What is kept: the problem, or that it was refused."""
-        return f"{REFUSED}{self.error}" if self.refusal else self.slug
-
-
-def _below(file: Path) -> str:
-    parts = file.parts
-    return "/".join(parts[len(parts) - parts[::-1].index("kernels") :])
+#: What is kept of one that compiles to the code of the version for each of its problems.
+SAME_CODE = "same code"
+#: By file below ``kernels/`` and edit the problem that shows it; None where none does.
+Shown = dict[str, dict[str, str | None]]
 
 
 def path_of(version: Version) -> Path:
@@ -148,7 +104,7 @@ def missed(version: Version, shown: Shown, most: int = 0) -> list[Wrong]:
     return [
         one
         for one in sample(derived(version), most)
-        if one.edit not in shown.get(one.place, {}) and one.edit not in argued
+        if shown.get(one.place, {}).get(one.edit) is None and one.edit not in argued
     ]
 
 
@@ -163,13 +119,16 @@ def sample(every: Iterable[Wrong], most: int) -> list[Wrong]:
     return sorted(found, key=lambda one: digest([SEED, one.place, one.edit]))[:most]
 
 
-def check(versions: Sequence[Version], console: Console, most: int = 0) -> int:
+def check(
+    versions: Sequence[Version], console: Console, most: int = 0, compiles: int | None = None
+) -> int:
     """Find the wrong kernels of versions, as far as it is not known; 0 when all are shown.
 
     Args:
         versions: Whose wrong kernels are judged.
         console: Told of each.
         most: How many of each version are judged; all where it is 0.
+        compiles: Of these, how many that take a compile of their own; all by default.
 
     Raises:
         NotExecutableError: None of the versions has any.
@@ -179,13 +138,16 @@ def check(versions: Sequence[Version], console: Console, most: int = 0) -> int:
         raise NotExecutableError("no wrong kernels are derived from the sources of these versions")
     left = 0
     for version in found:
-        shown = _of_version(version, console, most)
-        lines = [f"  {one.place}: {one.edit}" for one in missed(version, shown, most)]
+        wanted = sample(derived(version), most)
+        shown = _of_version(version, wanted, console, compiles)
+        judged = [w for w in wanted if w.edit in shown.get(w.place, {})]
+        lines = [f"  {w.place}: {w.edit}" for w in missed(version, shown, most) if w in judged]
         left += len(lines)
-        every = list(derived(version))
-        judged = len(sample(every, most))
+        argued = unreached.same(version)
+        open_ = sum(1 for w in wanted if w not in judged and w.edit not in argued)
         console.print(
-            f"{version.key}: {judged} of {len(every)} wrong kernels judged, {len(lines)} not found",
+            f"{version.key}: {len(wanted) - open_} of {len(list(derived(version)))} wrong kernels "
+            f"judged, {len(lines)} not found",
             markup=False,
         )
         for line in lines:
@@ -194,19 +156,20 @@ def check(versions: Sequence[Version], console: Console, most: int = 0) -> int:
     return checking.EXIT_FAILED if left else 0
 
 
-def _of_version(version: Version, console: Console, most: int) -> Shown:
-    """What was known of the present edits, and what is found of the others."""
-    before, every = known(version), list(derived(version))
+def _of_version(
+    version: Version, wanted: Sequence[Wrong], console: Console, compiles: int | None
+) -> Shown:
+    """What was known of the present edits, and what is found of those that are wanted."""
+    before = known(version)
     shown: Shown = {}
-    for one in every:
+    for one in derived(version):
         if (slug := before.get(one.place, {}).get(one.edit)) is not None:
             shown.setdefault(one.place, {})[one.edit] = slug
     argued = unreached.same(version)
-    open_ = (w for w in sample(every, most) if w.edit not in shown.get(w.place, {}))
+    open_ = (w for w in wanted if w.edit not in shown.get(w.place, {}))
     todo = [w for w in open_ if w.edit not in argued]
-    for number, (one, slug) in enumerate(_verdicts(version, todo), 1):
-        if slug:
-            shown.setdefault(one.place, {})[one.edit] = slug
+    for number, (one, slug) in enumerate(_verdicts(version, todo, compiles), 1):
+        shown.setdefault(one.place, {})[one.edit] = slug
         if not number % OFTEN:  # Whoever stops here goes on from here.
             _write(version, shown)
         console.print(f"[{number}/{len(todo)}] {one.edit}: {slug or 'NOT FOUND'}", markup=False)
@@ -222,17 +185,33 @@ def _write(version: Version, shown: Shown) -> Path:
     return path
 
 
-def _verdicts(version: Version, todo: Sequence[Wrong]) -> Iterator[tuple[Wrong, str | None]]:
-    """Each wrong kernel, with the problem that shows it; None where none does."""
+def _verdicts(
+    version: Version, todo: Sequence[Wrong], compiles: int | None = None
+) -> Iterator[tuple[Wrong, str | None]]:
+    """Each wrong kernel, with the problem that shows it; None where none does.
+
+    Who took too long is left out.
+
+    Args:
+        version: Whose wrong kernels they are.
+        todo: What is judged.
+        compiles: How many of those are judged that take a compile of their own; all by default.
+    """
     if not todo:
         return
     _imported()
     with tempfile.TemporaryDirectory(prefix="hypermla-mutants-") as name:
         folder, kills = Path(name), Counter[str]()
         cases = _alone(functools.partial(_pickled, version), folder)
-        work = {n: functools.partial(judge, one, cases, kills) for n, one in enumerate(todo)}
+        chosen = choosing.judged(todo, cases, folder)
+        yield from ((todo[number], said) for number, said in chosen.verdicts.items())
+        yield from ((todo[number], SAME_CODE) for number in sorted(chosen.same))
+        own = sorted(chosen.own)[:compiles]
+        work = {n: functools.partial(judge, todo[n], cases, kills) for n in own}
         for number, ended in _run(work, folder):
-            one, said = todo[number], _judged(ended)
+            one, said = todo[number], Judged.of(ended)
+            if ended.late:
+                continue
             if said.refusal:
                 yield one, said.kept if _is_its_own(one, said, cases, folder) else None
                 continue
@@ -244,19 +223,8 @@ def _run(
     work: Mapping[int, Callable[[], Judged]], folder: Path
 ) -> Iterator[tuple[int, forked.Ended[Judged]]]:
     yield from forked.run(
-        work, folder=folder, workers=os.cpu_count() or 1, timeout=TIMEOUT_S, explain=_sentence
+        work, folder=folder, workers=os.cpu_count() or 1, timeout=TIMEOUT_S, explain=sentence
     )
-
-
-def _judged(ended: forked.Ended[Judged]) -> Judged:
-    """What came of judging; a process that took too long shows nothing, one that died refuses."""
-    if ended.result is not None:
-        return ended.result
-    if ended.late:
-        return Judged(None)
-    if not ended.crashed:
-        raise HyperMlaError(ended.failure or "it was not judged")
-    return Judged(None, ended.failure or "the process died", "crash")
 
 
 def _is_its_own(one: Wrong, said: Judged, cases: bytes, folder: Path) -> bool:
@@ -264,14 +232,14 @@ def _is_its_own(one: Wrong, said: Judged, cases: bytes, folder: Path) -> bool:
 
     It ends so again, and the version as it is goes through the same problem.
     """
-    if "signal 9" in said.refusal:  # Whoever runs short of memory kills so.
+    if said.is_killed:
         return False
     apart = folder / "again"
     apart.mkdir(exist_ok=True)
     unedited = dataclasses.replace(one, text=inputs.read_text(one.file))
     both = enumerate((one, unedited))
     work = {n: functools.partial(judge, x, cases, {}, said.slug) for n, x in both}
-    ends = {number: _judged(ended) for number, ended in _run(work, apart)}
+    ends = {number: Judged.of(ended) for number, ended in _run(work, apart)}
     return (ends[0].kept, ends[1]) == (said.kept, Judged(None))
 
 
@@ -300,52 +268,3 @@ def _pickled(version: Version) -> bytes:
     those = checking.cases_of(version)
     those.sort(key=lambda case: case.plan._algorithmic_flops_bytes().flops)
     return pickle.dumps(those)
-
-
-def judge(one: Wrong, cases: bytes, kills: Mapping[str, int], only: str | None = None) -> Judged:
-    """What the problems of a version say of a wrong kernel. For a process of its own.
-
-    Args:
-        one: The wrong kernel.
-        cases: The problems, pickled, since they are of the version's own classes.
-        kills: How many wrong kernels each problem has shown; such come first.
-        only: The one problem that is tried; all by default.
-
-    Raises:
-        OSError: The machine's fault, as are lack of memory and of the language.
-    """
-    import torch
-
-    torch.set_num_threads(1)
-    edited.play(one.file, one.text)
-    try:
-        found: list[Case] = pickle.loads(cases)
-    except NOT_ITS_OWN:
-        raise
-    except Exception as error:  # noqa: BLE001  # The edit ends the import.
-        return Judged(None, _sentence(error), type(error).__name__)
-    # Problems of one build come one after the other, since each takes a compile.
-    found.sort(key=lambda case: (-(kills.get(case.plan.slug(), 0) // KILLS), case.build or 0))
-    for case in found:
-        slug = case.plan.slug()
-        if only in (None, slug) and (said := _of_case(one.version, case)) is not None:
-            return dataclasses.replace(said, slug=slug)
-    return Judged(None)
-
-
-def _of_case(version: Version, case: Case) -> Judged | None:
-    """What one problem says of a version; None where nothing is wrong."""
-    from mla_var3.runtime.check import check_plan
-
-    try:
-        result = check_plan(case.plan, "cpu", case.order, case.runs, conflicts=False)
-        wrong = checking.settled(version, case, result).explain()
-    except NOT_ITS_OWN:
-        raise
-    except Exception as error:  # noqa: BLE001  # Whoever refuses the edit has seen it.
-        return Judged(None, _sentence(error), type(error).__name__)
-    return Judged(None) if wrong else None
-
-
-def _sentence(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

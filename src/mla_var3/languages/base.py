@@ -104,6 +104,38 @@ class Mutant:
     line: int
 
 
+class Choices(Protocol):
+    """Many edits of run-time values in one compile, of which a process chooses one."""
+
+    def written(self, source: str, numbers: Mapping[str, int]) -> str:
+        """A source with many edits, each under a number.
+
+        Args:
+            source: Text of a file.
+            numbers: The number of each edit, by the edit in words.
+        """
+
+    def play(self, log: Path) -> None:
+        """Let this process compile and run such sources.
+
+        Args:
+            log: Where those who compile say of what kind each edit is.
+        """
+
+    def take(self, number: int | None) -> None:
+        """Choose one edit from now on; none where the number is None."""
+
+    def taken(self) -> frozenset[int]:
+        """Numbers of those edits that were in what ran since one was chosen."""
+
+    def kinds(self, log: Path) -> Mapping[int, frozenset[str]]:
+        """By number what the edit was of wherever it was compiled: ``run``, ``same``, ``other``.
+
+        It can be chosen where it is of run-time values alone, and changes nothing where a compile
+        finds the same constant with it.
+        """
+
+
 class Language(Protocol):
     """A language of kernels.
 
@@ -204,6 +236,9 @@ class Language(Protocol):
         Args:
             source: Text of a file.
         """
+
+    def choices(self) -> Choices | None:
+        """How one compile serves many wrong kernels; None where each takes its own."""
 
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
         """Warps of a block that hold tiles, where a tiling asks for them; None where it does not.

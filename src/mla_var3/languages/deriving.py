@@ -9,13 +9,15 @@ import ast
 import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from mla_var3.languages.base import Mutant
 
 #: Comparisons that differ at the edge.
 EDGES = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
+#: Name of what chooses between an expression and an edit of it.
+CHOICE = "_choice_"
 #: What stands in an expression's place, and what kind of edit that is.
 Edit = tuple[ast.expr, str, str]
 
@@ -39,18 +41,70 @@ class Deriver(ABC):
         """Edits of an index; none unless a language has some."""
         return iter(())
 
+    def is_masked_anyway(self, node: ast.BinOp) -> bool:
+        """Whether what takes a result does by itself what its last operand does; never, unless."""
+        return False
+
     def mutants(self) -> Iterator[Mutant]:
         """Every mutant of every function of device code; edits that read alike are numbered."""
+        for edit, function, node, put in self._places():
+            yield Mutant(self._edited(node, put), edit, function.lineno)
+
+    def choosing(self, numbers: Mapping[str, int]) -> str:
+        """The source with many edits at once, each under a number by which one can be chosen.
+
+        Args:
+            numbers: The number of each edit, by the edit in words.
+
+        Returns:
+            The source, with ``CHOICE(number, as it is, lambda: edited)`` for what is edited. Lines
+            stay where they are.
+        """
+        puts: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        for edit, _, node, put in self._places():
+            if (number := numbers.get(edit)) is None:
+                continue
+            changed = [(node, put)]
+            if isinstance(node, ast.Tuple):  # Two indices change places.
+                one, other = node.elts
+                changed = [(one, self.text(other)), (other, self.text(one))]
+            for part, instead in changed:
+                plain = ast.unparse(ast.parse(instead, mode="eval"))
+                puts.setdefault(self._span(part), []).append((number, plain))
+        # Whoever is within another is written into it; the longest begins first.
+        spans = sorted(puts, key=lambda span: (span[0], -span[1]))
+        return self._with_choices(0, len(self._whole), spans, puts).decode()
+
+    def _with_choices(
+        self,
+        first: int,
+        last: int,
+        spans: list[tuple[int, int]],
+        puts: Mapping[tuple[int, int], list[tuple[int, str]]],
+    ) -> bytes:
+        """Bytes ``first`` to ``last`` with the choices of the spans within; takes these away."""
+        text = b""
+        while spans and spans[0][1] <= last:
+            span = spans.pop(0)
+            text += self._whole[first : span[0]]
+            inner = self._with_choices(*span, spans, puts)
+            for number, put in puts[span]:
+                inner = b"%s(%d, %s, lambda: %s)" % (CHOICE.encode(), number, inner, put.encode())
+            text, first = text + inner, span[1]
+        return text + self._whole[first:last]
+
+    def _places(self) -> Iterator[tuple[str, ast.FunctionDef, ast.expr, str]]:
+        """Each edit in words, its function, what it replaces, and by what."""
         known: Counter[str] = Counter()
         for function in ast.walk(self.tree):
             if isinstance(function, ast.FunctionDef) and self.is_device(function):
                 for node in (each for line in function.body for each in ast.walk(line)):
                     for inner, put, kind in self._edits(node):
-                        text, edit = self._edited(inner, put)
+                        edit = " ".join(f"{self.text(inner)} -> {put}".split())
                         what = f"{function.name}: {kind}: {edit}"
                         known[what] += 1
                         again = f" #{known[what]}" if known[what] > 1 else ""
-                        yield Mutant(text, what + again, function.lineno)
+                        yield what + again, function, inner, put
 
     def text(self, node: ast.expr) -> str:
         """The source of an expression."""
@@ -73,13 +127,10 @@ class Deriver(ABC):
         last = self._starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
         return first, last
 
-    def _edited(self, node: ast.expr, put: str) -> tuple[str, str]:
-        """The whole source with one expression replaced, and the edit in words."""
-        whole = self._whole
+    def _edited(self, node: ast.expr, put: str) -> str:
+        """The whole source with one expression replaced."""
         first, last = self._span(node)
-        text = (whole[:first] + put.encode() + whole[last:]).decode()
-        edit = f"{whole[first:last].decode()} -> {put}"
-        return text, " ".join(edit.split())
+        return (self._whole[:first] + put.encode() + self._whole[last:]).decode()
 
     def _edits(self, node: ast.AST) -> Iterator[Edit]:
         if isinstance(node, ast.Call):
@@ -90,4 +141,6 @@ class Deriver(ABC):
             left, right = self.text(node.left), self.text(node.comparators[0])
             yield node, f"{left} {edge} {right}", "edge"
         elif isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Mult | ast.Div):
+            if self.is_masked_anyway(node):
+                return
             yield node, f"({self.text(node.left)})", "dropped operand"

@@ -56,3 +56,40 @@ def test_a_mutant_differs_in_one_expression(one) -> None:
     put = one.edit.rpartition(" -> ")[2]
     assert put in one.text
     assert SOURCE.count("\n") == one.text.count("\n")
+
+
+def test_a_wait_keeps_the_last_bit_of_its_parity() -> None:
+    source = """
+@cute.jit
+def wait(full, turn, i):
+    cute.arch.mbarrier_wait(full, (turn & 1) ^ 1)
+    cute.arch.mbarrier_wait(full, turn // 2 & 1)
+    cute.arch.mbarrier_wait(full, turn & 3)
+    other = turn & 1
+"""
+    assert [one.edit for one in Deriver(source).mutants()] == [
+        "wait: dropped operand: (turn & 1) ^ 1 -> (turn & 1)",
+        "wait: dropped operand: turn // 2 -> (turn)",
+        "wait: dropped operand: turn & 3 -> (turn)",
+        "wait: dropped operand: turn & 1 -> (turn)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "derived"),
+    [
+        ('cute.arch.inline_ptx("prefetch.global.L2 [{$r0}];", read_only_args=[at])', False),
+        ('cute.arch.inline_ptx("st.global.b64 [{$r0}], 0;", read_only_args=[at])', True),
+        ("rows[0] = at", True),
+        ("return at", True),
+    ],
+)
+def test_what_only_prefetches_is_left_as_it_is(line: str, derived: bool) -> None:
+    source = f"""
+@cute.jit
+def send_for(rows, lane):
+    at = rows + 8 * lane
+    cute.prefetch(at)
+    {line}
+"""
+    assert any(Deriver(source).mutants()) == derived

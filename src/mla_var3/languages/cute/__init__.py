@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mla_var3.evidence import Fingerprint, StaticFacts
-from mla_var3.languages.base import Compiled, CompileJob, Language, Mutant, StageMetric, Tile
+from mla_var3.languages.base import (
+    Choices,
+    Compiled,
+    CompileJob,
+    Language,
+    Mutant,
+    StageMetric,
+    Tile,
+)
 from mla_var3.languages.cute.levers import LEVERS
 
 if TYPE_CHECKING:
@@ -137,6 +145,11 @@ class _Cute:
         from mla_var3.languages.cute.mutants import Deriver
 
         return Deriver(source).mutants()
+
+    def choices(self) -> Choices:
+        from mla_var3.languages.cute.choices import CuteChoices
+
+        return CuteChoices()
 
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
         return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mla_var3 import loader
 from mla_var3.errors import HyperMlaError, NotExecutableError, ToolchainError
-from mla_var3.languages.cute import branches, export, signature
+from mla_var3.languages.cute import branches, choices, export, signature
 from mla_var3.languages.cute.compile import (
     CUBIN,
     HEADER,
@@ -153,7 +153,8 @@ def call(
 
     if compiled.error is not None:
         raise ToolchainError(f"{name} cannot be compiled: {compiled.error}")
-    module, text = compiled.files[HOST].decode(), _named_here(compiled.files[PTX].decode())
+    text = choices.settled(_named_here(compiled.files[PTX].decode()))
+    module = compiled.files[HOST].decode()
     for tensor in filter(_is_tensor, signature.runtime_values(arguments)):
         run.own(tensor)
     for tensor in unwritten:

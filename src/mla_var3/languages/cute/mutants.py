@@ -2,7 +2,8 @@
 
 A block's number or an index becomes 0 or wraps, two indices change places, a loop ends early, a
 bound is dropped, a rest of a division too, and a term or a divisor; a comparison takes one element
-more or fewer.
+more or fewer. The parity of a wait is left its ``& 1``, and a function that only
+prefetches as it is: neither changes a result.
 """
 
 from __future__ import annotations
@@ -10,13 +11,31 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
+from functools import cached_property
 
 from mla_var3.languages import deriving
 
 #: Calls that give a place in the grid.
 PLACES = ("block_idx", "cluster_idx", "block_idx_in_cluster")
+#: Part of each call and instruction that asks a cache for bytes.
+PREFETCH = "prefetch"
 #: Loops of device code end after so many rounds.
 ROUNDS = (1, 3)
+
+
+def _only_prefetches(function: ast.FunctionDef) -> bool:
+    """Whether all that a function does is to ask caches for bytes."""
+    inside = [each for line in function.body for each in ast.walk(line)]
+    stores = any(isinstance(getattr(n, "ctx", None), ast.Store) for n in inside if _is_place(n))
+    if stores or any(isinstance(node, ast.Return) and node.value for node in inside):
+        return False
+    calls = [n for n in inside if isinstance(n, ast.Expr) and not isinstance(n.value, ast.Constant)]
+    return bool(calls) and all(PREFETCH in ast.unparse(one) for one in calls)
+
+
+def _is_place(node: ast.AST) -> bool:
+    """Whether a node names a part of an object, which outlives the function."""
+    return isinstance(node, ast.Subscript | ast.Attribute)
 
 
 class Deriver(deriving.Deriver):
@@ -25,6 +44,8 @@ class Deriver(deriving.Deriver):
     def is_device(self, function: ast.FunctionDef) -> bool:
         """Whether a function is traced: it is marked so, or works with the DSL."""
         if function.name.startswith("__"):  # the host half
+            return False
+        if _only_prefetches(function):  # When bytes arrive changes, and not what is read.
             return False
         if any("jit" in ast.dump(d) or "kernel" in ast.dump(d) for d in function.decorator_list):
             return True
@@ -42,6 +63,24 @@ class Deriver(deriving.Deriver):
             yield node, f"({given[0]})", "dropped bound"
         if name == "cute.ceil_div":
             yield node, f"(({given[0]}) // ({given[1]}))", "dropped rest"
+
+    def is_masked_anyway(self, node: ast.BinOp) -> bool:
+        # A wait takes the last bit of its parity alone: the assembler shifts the others out.
+        return node in self._parities
+
+    @cached_property
+    def _parities(self) -> list[ast.expr]:
+        """What gives waits for barriers their parity by ``& 1``, turned by ``^ 1`` or not."""
+        found: list[ast.expr] = []
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="mbarrier_wait"), args=[_, parity]):
+                    while isinstance(parity, ast.BinOp) and isinstance(parity.op, ast.BitXor):
+                        parity = parity.left
+                    match parity:
+                        case ast.BinOp(op=ast.BitAnd(), right=ast.Constant(value=1)):
+                            found.append(parity)
+        return found
 
     def of_index(self, node: ast.Subscript) -> Iterator[deriving.Edit]:
         if isinstance(node.value, ast.Call) and self.text(node.value.func).endswith(PLACES):

@@ -140,6 +140,9 @@ class _Cutile:
 
         return Deriver(source).mutants()
 
+    def choices(self) -> None:
+        return None
+
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
         asked = tiling.get("num_worker_warps")
         return asked if isinstance(asked, int) else None

@@ -86,6 +86,9 @@ class _Library:
     def mutants(self, source: str) -> Iterator[Mutant]:
         return iter(())
 
+    def choices(self) -> None:
+        return None
+
     def worker_warps(self, tiling: Mapping[str, object]) -> int | None:
         return None
 

@@ -1,0 +1,155 @@
+"""Judges many wrong kernels of a version by few compiles: ``check --mutants`` where it can.
+
+An edit of a run-time value is chosen in code that is compiled already (``languages.base.Choices``),
+so that it costs no more than the launches of its problems. Only problems whose code holds the edit
+are run: with nothing chosen each of them passes first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mla_var3 import forked, inputs, languages
+from mla_var3.app import edited
+from mla_var3.app.judging import KILLS, Judged, Wrong, of_case, sentence
+from mla_var3.errors import HyperMlaError
+from mla_var3.languages.base import Choices
+from mla_var3.runtime.cases import Case
+from mla_var3.runtime.registry import Version
+
+#: Seconds that a version may take as it is, and with all of its wrong kernels.
+TIMEOUT_S, ALL_S = 1800.0, 20000.0
+#: Seconds that a wrong kernel may take beyond four times what the version takes.
+LONGER_S = 60.0
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What came of wrong kernels that share their compiles.
+
+    Attributes:
+        verdicts: By place in the list the problem that shows it, or that it was refused; None
+            where no problem shows it, also since none compiles its function. Who took too long, or
+            was killed, has none.
+        same: Places of those that compile to the same code for every problem.
+        own: Places of those that take a compile of their own.
+    """
+
+    verdicts: Mapping[int, str | None]
+    same: frozenset[int]
+    own: frozenset[int]
+
+
+def judged(todo: Sequence[Wrong], cases: bytes, folder: Path) -> Chosen:
+    """What the problems of a version say of its wrong kernels; imports no kernel here.
+
+    Args:
+        todo: Wrong kernels of one version.
+        cases: Its problems, pickled.
+        folder: For what is written meanwhile.
+
+    Raises:
+        HyperMlaError: The version does not pass its problems with choices in its sources.
+    """
+    choices = languages.find(todo[0].version.language).choices()
+    if choices is None:
+        return Chosen({}, frozenset(), frozenset(range(len(todo))))
+    apart = folder / "together"
+    apart.mkdir()
+    work = {0: functools.partial(_all, todo, cases, choices, apart)}
+    for _, ended in forked.run(work, folder=folder, workers=1, timeout=ALL_S, explain=sentence):
+        if ended.result is not None:
+            return ended.result
+        raise HyperMlaError(ended.failure or "it was not judged")
+    raise HyperMlaError("it was not judged")
+
+
+def _all(todo: Sequence[Wrong], cases: bytes, choices: Choices, folder: Path) -> Chosen:
+    """As ``judged``; for a process of its own, which forks others once it has all imported."""
+    import torch
+
+    torch.set_num_threads(1)
+    log = folder / "kinds"
+    numbers: dict[Path, dict[str, int]] = {}
+    for number, one in enumerate(todo):
+        numbers.setdefault(one.file, {})[one.edit] = number
+    for file, those in numbers.items():
+        # What is kept of an earlier compile would not say of what kind an edit is.
+        edited.play(file, f"{choices.written(inputs.read_text(file), those)}# {log}\n")
+    choices.play(log)
+    found: list[Case] = pickle.loads(cases)
+    held, seconds = _held(todo[0], found, choices, folder)
+    kinds, every = choices.kinds(log), frozenset(range(len(todo)))
+    own = frozenset(n for n in every if "other" in kinds.get(n, ()))
+    chosen = frozenset().union(*held) - own
+    verdicts: dict[int, str | None] = dict.fromkeys(every - kinds.keys())
+    runs = {
+        n: functools.partial(_one, todo[n].version, n, found, held, choices) for n in sorted(chosen)
+    }
+    verdicts |= _chosen(runs, LONGER_S + 4 * seconds, folder)
+    return Chosen(verdicts, every - own - chosen - verdicts.keys(), own)
+
+
+def _held(
+    one: Wrong, cases: Sequence[Case], choices: Choices, folder: Path
+) -> tuple[list[frozenset[int]], float]:
+    """By problem the numbers that its code can choose, and how long all took, compiles included."""
+    work = {0: functools.partial(_as_it_is, one.version, cases, choices)}
+    for _, ended in forked.run(work, folder=folder, workers=1, timeout=TIMEOUT_S, explain=sentence):
+        if ended.result is not None:
+            return ended.result, ended.seconds
+        raise HyperMlaError(ended.failure or "it was not run")
+    raise HyperMlaError("it was not run")
+
+
+def _as_it_is(version: Version, cases: Sequence[Case], choices: Choices) -> list[frozenset[int]]:
+    """Run the problems with nothing chosen, which all have to pass."""
+    found = []
+    for case in cases:
+        choices.take(None)
+        if (said := of_case(version, case)) is not None:
+            what = said.refusal or f"{case.plan.slug()} is wrong"
+            raise HyperMlaError(f"{version.key} with choices in its sources: {what}")
+        found.append(choices.taken())
+    return found
+
+
+def _chosen(
+    runs: Mapping[int, Callable[[Counter[str]], Judged]], timeout: float, folder: Path
+) -> Iterator[tuple[int, str | None]]:
+    """What the problems say of those that can be chosen."""
+    kills, apart = Counter[str](), folder / "each"
+    apart.mkdir()
+    work = {number: functools.partial(one, kills) for number, one in runs.items()}
+    for number, ended in forked.run(
+        work, folder=apart, workers=os.cpu_count() or 1, timeout=timeout, explain=sentence
+    ):
+        said = Judged.of(ended)
+        if ended.late or said.is_killed:
+            continue
+        kills[said.slug or ""] += 1
+        yield number, said.kept
+
+
+def _one(
+    version: Version,
+    number: int,
+    cases: Sequence[Case],
+    held: Sequence[frozenset[int]],
+    choices: Choices,
+    kills: Counter[str],
+) -> Judged:
+    """What the problems say of one that is chosen, those first that have shown others."""
+    choices.take(number)
+    mine = [case for case, numbers in zip(cases, held, strict=True) if number in numbers]
+    for case in sorted(mine, key=lambda case: -(kills[case.plan.slug()] // KILLS)):
+        if (said := of_case(version, case)) is not None:
+            return dataclasses.replace(said, slug=case.plan.slug())
+    return Judged(None)

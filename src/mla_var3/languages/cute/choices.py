@@ -1,0 +1,210 @@
+"""One compile for many wrong kernels: an edit of a run-time value is chosen by a constant of PTX.
+
+A source is written with ``deriving.CHOICE`` for each edit. While the DSL
+traces it, a choice between two run-time values becomes a selection by a flag, a constant that the
+compiler cannot see through. So the PTX holds them all, and ``chosen`` sets one flag in its text.
+What the DSL knows while it traces can only be edited by a compile of its own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mla_var3.languages.cute.mutants import Deriver
+from mla_var3.languages.deriving import CHOICE
+
+#: What the flag of number 0 is before it is set: no kernel has such a constant.
+FIRST = 0x5AD00000
+#: How many numbers there may be.
+MOST = 1 << 16
+_FLAG = re.compile(r"mov\.b32 (%r\d+), (\d+);")
+
+#: What a choice was between: two run-time values, the same constant twice, or anything else.
+RUN, SAME, OTHER = "run", "same", "other"
+
+
+@dataclass
+class _Playing:
+    """What this process chooses.
+
+    Attributes:
+        number: The edit that is chosen; None where none is.
+        seen: Numbers of edits that were in what ran.
+    """
+
+    number: int | None = None
+    seen: set[int] = field(default_factory=set)
+
+
+#: None in processes whose sources make no choices.
+_playing: _Playing | None = None
+
+
+class CuteChoices:
+    """``languages.base.Choices`` of the CuTe DSL."""
+
+    def written(self, source: str, numbers: Mapping[str, int]) -> str:
+        return Deriver(source).choosing(numbers)
+
+    def play(self, log: Path) -> None:
+        global _playing
+        _playing = _Playing()
+        setattr(builtins, CHOICE, _Chooser(log))
+
+    def take(self, number: int | None) -> None:
+        global _playing
+        _playing = _Playing(number)
+
+    def taken(self) -> frozenset[int]:
+        return frozenset(_playing.seen) if _playing else frozenset()
+
+    def kinds(self, log: Path) -> Mapping[int, frozenset[str]]:
+        found: dict[int, set[str]] = defaultdict(set)
+        for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
+            number, kind = line.split()
+            found[int(number)].add(kind)
+        return {number: frozenset(those) for number, those in found.items()}
+
+
+def settled(text: str) -> str:
+    """A PTX text as this process chooses; as it is in processes that choose nothing."""
+    if _playing is None:
+        return text
+    _playing.seen |= numbers(text)
+    return chosen(text, _playing.number)
+
+
+def numbers(text: str) -> frozenset[int]:
+    """The numbers that a PTX text has a flag of."""
+    places = (int(value) - FIRST for _, value in _FLAG.findall(text))
+    return frozenset(number for number in places if 0 <= number < MOST)
+
+
+def chosen(text: str, number: int | None) -> str:
+    """A PTX text with one edit chosen; as the source was, where the number is None."""
+
+    def flag(match: re.Match[str]) -> str:
+        place = int(match[2]) - FIRST
+        if not 0 <= place < MOST:
+            return match[0]
+        return f"mov.b32 {match[1]}, {int(place == number)};"
+
+    return _FLAG.sub(flag, text)
+
+
+class _Chooser:
+    """Makes choices while a source is traced.
+
+    Args:
+        log: Where it says what its choices were between.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def __call__(self, number: int, original: Any, edit: Callable[[], Any]) -> Any:
+        """The choice between two values, as a run-time value where both can be; else the first."""
+        kind, result = OTHER, original
+        try:
+            edited = edit()
+            if _is_constant(original, edited):
+                kind = SAME
+            elif _of_run_time(original) and _in_kernel() and (made := _selection(original, edited)):
+                kind, result = RUN, made(_flag(FIRST + number))
+        except Exception:  # noqa: BLE001  # Whoever refuses the edit does so in a compile of its own.
+            pass
+        self._note(number, kind)
+        return result
+
+    def _note(self, number: int, kind: str) -> None:
+        file = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(file, f"{number} {kind}\n".encode())
+        finally:
+            os.close(file)
+
+
+def _is_constant(original: Any, edited: Any) -> bool:
+    """Whether both are the same plain constant."""
+    plain = (int, float, bool, str, type(None))
+    return isinstance(original, plain) and type(original) is type(edited) and original == edited
+
+
+def _ir() -> Any:
+    """MLIR's module, which has no types."""
+    from cutlass._mlir import ir
+
+    return ir
+
+
+def _of_run_time(value: Any) -> bool:
+    from cutlass.base_dsl.typing import Numeric
+    from cutlass.cute.typing import Pointer
+
+    if isinstance(value, Numeric):
+        return isinstance(value.value, _ir().Value)
+    return isinstance(value, _ir().Value | Pointer)
+
+
+def _selection(original: Any, edited: Any) -> Callable[[Any], Any] | None:
+    """What makes the run-time value of two, given the flag; None where there is none."""
+    from cutlass.base_dsl.typing import Numeric
+    from cutlass.cute.tensor import TensorSSA
+    from cutlass.cute.typing import Pointer
+
+    if isinstance(original, Pointer):
+        if not isinstance(edited, Pointer) or original.dtype is not edited.dtype:
+            return None
+        return lambda flag: _pointer(flag, original, edited)
+    if isinstance(original, TensorSSA):
+        if not isinstance(edited, TensorSSA) or edited.type != original.type:
+            return None
+        shape, dtype = original.shape, original.dtype
+        return lambda flag: TensorSSA(_either(flag, original, edited), shape, dtype)
+    if isinstance(original, Numeric):
+        kind = type(original)
+        other = edited if type(edited) is kind else kind(edited)
+        return lambda flag: kind(_either(flag, original.ir_value(), other.ir_value()))
+    if isinstance(edited, _ir().Value) and edited.type == original.type:
+        return lambda flag: type(original)(_either(flag, original, edited))
+    return None
+
+
+def _either(flag: Any, original: Any, edited: Any) -> Any:
+    from cutlass._mlir.dialects import arith
+
+    return arith.select(flag, edited, original)
+
+
+def _pointer(flag: Any, original: Any, edited: Any) -> Any:
+    """A place so far beyond the edited one as the original is, or not."""
+    apart = (original.toint() - edited.toint()) // (original.dtype.width // 8)
+    kind = type(apart)
+    return edited + kind(_either(flag, apart.ir_value(), kind(0).ir_value()))
+
+
+def _flag(value: int) -> Any:
+    """Whether the constant is set, which no compiler can know."""
+    from cutlass import Int32
+    from cutlass._mlir.dialects import llvm
+
+    asm = f"mov.b32 $0, {value};"
+    said = llvm.inline_asm(Int32.mlir_type, [], asm, "=r", has_side_effects=False)
+    return (Int32(said) != Int32(0)).ir_value()
+
+
+def _in_kernel() -> bool:
+    """Whether device code is traced, and not what launches it."""
+    owner: Any = _ir().InsertionPoint.current.block.owner
+    while owner is not None:
+        if owner.operation.name in ("cuda.kernel", "gpu.func"):
+            return True
+        owner = owner.operation.parent
+    return False

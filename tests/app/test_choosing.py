@@ -1,0 +1,128 @@
+"""Wrong kernels that share a compile: which are run, by which problems, and what is kept."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mla_var3.app import choosing, edited
+from mla_var3.app.choosing import Chosen
+from mla_var3.app.judging import Judged, Wrong
+from mla_var3.errors import HyperMlaError
+from mla_var3.runtime import registry
+
+VERSION = registry.find("hopper_gemm", "v0")
+#: By problem the numbers that its code holds.
+CODE = {"small": {0, 1, 3, 5}, "large": {1, 2, 3}}
+#: Of what kind each edit is; nobody compiles the function of number 6.
+KINDS = {
+    0: {"run"}, 1: {"run"}, 2: {"run", "same"}, 3: {"run", "other"}, 4: {"same"}, 5: {"run"},
+    7: {"other"},
+}  # fmt: skip
+
+
+class Plan:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def slug(self) -> str:
+        return self.name
+
+
+def cases() -> bytes:
+    return pickle.dumps([SimpleNamespace(plan=Plan(name)) for name in CODE])
+
+
+class Choices:
+    """Says what CODE and KINDS say, and notes what it is asked for."""
+
+    number: int | None = None
+
+    def __init__(self) -> None:
+        self.ran: set[str] = set()
+
+    def written(self, source: str, numbers: Mapping[str, int]) -> str:
+        return f"{source}# {sorted(numbers.values())}\n"
+
+    def play(self, log: Path) -> None:
+        pass
+
+    def take(self, number: int | None) -> None:
+        Choices.number = number
+        self.ran = set()
+
+    def taken(self) -> frozenset[int]:
+        return frozenset(CODE[max(self.ran)])
+
+    def kinds(self, log: Path) -> dict[int, frozenset[str]]:
+        return {number: frozenset(kinds) for number, kinds in KINDS.items()}
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """What comes of eight edits, where a problem says what ``said`` answers."""
+
+    def of(said: Any) -> Chosen:
+        choices = Choices()
+        played: dict[Path, str] = {}
+
+        def of_case(_version: Any, case: Any) -> Judged | None:
+            choices.ran = {case.plan.slug()}
+            return said(choices.number, case.plan.slug())
+
+        monkeypatch.setattr(choosing, "of_case", of_case)
+        monkeypatch.setattr(edited, "play", played.__setitem__)
+        language = SimpleNamespace(choices=lambda: choices)
+        monkeypatch.setattr(choosing.languages, "find", lambda _key: language)
+        todo = [Wrong(VERSION, VERSION.path, f"edit {n}", "") for n in range(8)]
+        return choosing.judged(todo, cases(), tmp_path)
+
+    return of
+
+
+def test_an_edit_is_run_by_the_problems_whose_code_holds_it(judged: Any) -> None:
+    def said(number: int | None, slug: str) -> Judged | None:
+        assert number is None or number in CODE[slug], "it was run where it changes nothing"
+        if number == 5:
+            return Judged(None, "TypeError: no", "TypeError")
+        return Judged(None) if (number, slug) in {(0, "small"), (2, "large")} else None
+
+    found = judged(said)
+    assert found.verdicts == {0: "small", 1: None, 2: "large", 5: "refused: TypeError", 6: None}
+    assert found.same == {4}
+    assert found.own == {3, 7}
+
+
+def test_a_version_that_fails_with_nothing_chosen_judges_nothing(judged: Any) -> None:
+    with pytest.raises(HyperMlaError, match=r"hopper_gemm v0 with choices.*: large is wrong"):
+        judged(lambda number, slug: Judged(None) if (number, slug) == (None, "large") else None)
+
+
+def test_who_is_killed_or_late_is_not_judged(judged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "LONGER_S", 1.0)
+
+    def said(number: int | None, _slug: str) -> Judged | None:
+        if number == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == 1:
+            signal.pause()
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return None
+
+    found = judged(said)
+    assert found.verdicts == {2: "refused: crash", 5: None, 6: None}
+    assert found.same == {4}
+
+
+def test_a_language_without_choices_compiles_each(tmp_path: Path) -> None:
+    gemm = registry.find("gemm@cutile-dsl", "v0")
+    todo = [Wrong(gemm, gemm.path, "edit", "")] * 3
+    assert choosing.judged(todo, b"", tmp_path) == Chosen({}, frozenset(), frozenset({0, 1, 2}))

@@ -1,0 +1,204 @@
+"""Many edits in one source: each one that is chosen gives what the edit by itself gives."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mla_var3 import forked
+from mla_var3.languages.cute import choices
+from mla_var3.languages.cute.choices import FIRST, CuteChoices, chosen, numbers
+from mla_var3.languages.cute.mutants import Deriver
+from mla_var3.languages.deriving import CHOICE
+from tests.languages.cute.conftest import needs_dsl
+
+SOURCE = '''
+class cute:
+    jit = staticmethod(lambda function: function)
+    ceil_div = staticmethod(lambda rows, by: -(-rows // by))
+
+class cutlass:
+    min, max, range = min, max, range
+
+@cute.jit
+def all_of(table, first, rows, width):
+    """Edits within edits, of several lines, of indices that change places."""
+    seen = []
+    for i in cutlass.range(cutlass.min(first + 1,  # the rest
+                                       rows), rows):
+        if i - 1 < cute.ceil_div(rows + first, width):
+            seen.append(table[i % width, first, (i + first) // 2])
+    return seen
+'''
+TABLE = {(i, j, k): 100 * i + 10 * j + k for i in range(9) for j in range(9) for k in range(9)}
+
+
+def run(text: str, monkeypatch: pytest.MonkeyPatch, choice: Callable[..., Any] | None) -> object:
+    """What the function of a source returns; the name of the error where it does not."""
+    monkeypatch.setattr(builtins, CHOICE, choice, raising=False)
+    names: dict[str, Any] = {}
+    exec(text, names)
+    try:
+        return names["all_of"](TABLE, 1, 7, 3)
+    except Exception as error:  # noqa: BLE001  # An edit may well end in one.
+        return type(error).__name__
+
+
+def test_one_chosen_edit_is_the_edit(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutants = list(Deriver(SOURCE).mutants())
+    whole = CuteChoices().written(SOURCE, {one.edit: n for n, one in enumerate(mutants)})
+    assert whole.count("\n") >= SOURCE.count("\n") - 1
+    assert whole.count(f"{CHOICE}(") == len(mutants) + sum("swapped" in m.edit for m in mutants)
+    found = [run(one.text, monkeypatch, None) for one in mutants]
+    for number, alone in enumerate(found):
+        assert alone == run(
+            whole, monkeypatch, lambda n, kept, edit, x=number: edit() if n == x else kept
+        ), mutants[number].edit
+    as_it_is = run(SOURCE, monkeypatch, None)
+    assert as_it_is == run(whole, monkeypatch, lambda _n, kept, _edit: kept)
+    assert len({str(one) for one in found}) > len(mutants) // 2
+
+
+def test_a_source_holds_only_the_edits_that_are_wanted() -> None:
+    one = next(m for m in Deriver(SOURCE).mutants() if "rows + first -> (rows)" in m.edit)
+    text = CuteChoices().written(SOURCE, {one.edit: 5})
+    assert text.count(CHOICE) == 1
+    assert f"{CHOICE}(5, rows + first, lambda: rows)" in text
+
+
+PTX = f"mov.b32 %r7, {FIRST + 3};\nmov.b32 %r12, {FIRST + 11};\nmov.b32 %r1, 7;\n"
+
+
+def test_one_flag_is_set_and_nothing_else_is_touched() -> None:
+    assert numbers(PTX) == {3, 11}
+    assert chosen(PTX, 11) == "mov.b32 %r7, 0;\nmov.b32 %r12, 1;\nmov.b32 %r1, 7;\n"
+    assert chosen(PTX, None) == "mov.b32 %r7, 0;\nmov.b32 %r12, 0;\nmov.b32 %r1, 7;\n"
+
+
+def test_a_process_that_plays_nothing_changes_no_ptx(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choices.settled(PTX) == PTX
+    monkeypatch.setattr(choices, "_playing", None)
+    taking = CuteChoices()
+    taking.take(3)
+    assert choices.settled(PTX) == chosen(PTX, 3)
+    assert taking.taken() == {3, 11}
+    taking.take(None)
+    assert taking.taken() == frozenset()
+
+
+def test_kinds_are_those_of_every_place(tmp_path: Path) -> None:
+    log = tmp_path / "kinds"
+    assert CuteChoices().kinds(log) == {}
+    log.write_text("4 run\n4 same\n7 other\n4 run\n")
+    assert CuteChoices().kinds(log) == {4: {"run", "same"}, 7: {"other"}}
+
+
+@needs_dsl
+def test_a_choice_of_constants_is_none(tmp_path: Path) -> None:
+    log = tmp_path / "kinds"
+    choose = choices._Chooser(log)
+
+    def fails() -> int:
+        raise ZeroDivisionError
+
+    assert choose(0, 3, lambda: 3) == 3
+    assert choose(1, 3, lambda: 0) == 3
+    assert choose(2, (1, 2), lambda: (1, 2)) == (1, 2)
+    assert choose(3, 3, fails) == 3
+    assert choose(4, True, lambda: 1) is True
+    assert CuteChoices().kinds(log) == {
+        0: {"same"}, 1: {"other"}, 2: {"other"}, 3: {"other"}, 4: {"other"},
+    }  # fmt: skip
+
+
+KERNEL = '''
+import cuda.bindings.driver as cuda
+import cutlass
+from cutlass import Float32, Int32, cute, range_constexpr
+
+
+class Sums:
+    """Each thread sums the first of a row of x [8, 4], and copies some of it."""
+
+    width = 4
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, y: cute.Tensor, count: Int32, stream: cuda.CUstream):
+        self.kernel(x, y, count).launch(grid=(2, 1, 1), block=(8, 1, 1), stream=stream)
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, y: cute.Tensor, count: Int32):
+        lane = cute.arch.thread_idx()[0] % 4
+        row = cute.arch.block_idx()[0] * 4 + lane
+        total = Float32(0.0)
+        for j in cutlass.range(count, unroll=1):
+            total = total + x[row, j]
+        if cute.arch.thread_idx()[0] < 4:
+            y[row, 0] = total
+            for column in range_constexpr(1, self.width):
+                y[row, column] = x[row, self.width - 1 - column]
+'''
+
+
+@pytest.fixture
+def own_process(tmp_path: Path) -> Callable[..., Any]:
+    """Runs the kernel of a text in a process of its own, as the judge of wrong kernels does."""
+
+    def of(text: str, numbers: tuple[int | None, ...]) -> list[tuple[list[float], int]]:
+        name = f"sums_{zlib.crc32(text.encode())}"
+        (tmp_path / f"{name}.py").write_text(text)
+        work = {0: functools.partial(_sums, tmp_path, name, numbers)}
+        ((_, ended),) = forked.run(work, folder=tmp_path, workers=1, timeout=300.0, explain=repr)
+        assert ended.result is not None, ended.failure
+        return ended.result
+
+    return of
+
+
+def _sums(
+    folder: Path, name: str, chosen_: tuple[int | None, ...]
+) -> list[tuple[list[float], int]]:
+    import torch
+
+    from mla_var3.languages.cute import emulation
+
+    sys.path.insert(0, str(folder))
+    host = importlib.import_module(name).Sums()
+    choosing, found = CuteChoices(), []
+    choosing.play(folder / "kinds")
+    for number in chosen_:
+        choosing.take(number)
+        x, y = torch.arange(32.0).reshape(8, 4), torch.zeros(8, 4)
+        done = emulation.execute("sums", host, (x, y, 3), (y,))
+        found.append((torch.nan_to_num(y).flatten().tolist(), len(done.diagnostics)))
+    return found
+
+
+@needs_dsl
+def test_what_is_chosen_in_one_build_is_what_a_build_of_its_own_gives(
+    own_process: Callable[..., Any], tmp_path: Path
+) -> None:
+    mutants = {one.edit: one for one in Deriver(KERNEL).mutants()}
+    wanted = [
+        "kernel: index modulo 2: j -> (j) % 2",
+        "kernel: dropped operand: cute.arch.block_idx()[0] * 4 + lane -> "
+        "(cute.arch.block_idx()[0] * 4)",
+        "kernel: dropped operand: total + x[row, j] -> (total)",
+        "kernel: dropped operand: self.width - 1 -> (self.width)",
+    ]
+    whole = CuteChoices().written(KERNEL, {edit: n for n, edit in enumerate(wanted)})
+    as_it_is, *together = own_process(whole, (None, 0, 1, 2))
+    alone = [own_process(mutants[edit].text, (None,))[0] for edit in wanted[:3]]
+    assert together == alone
+    assert as_it_is == own_process(KERNEL, (None,))[0]
+    assert len({str(one) for one in (as_it_is, *alone)}) == 4
+    kinds = CuteChoices().kinds(tmp_path / "kinds")
+    assert kinds == {0: {"run"}, 1: {"run"}, 2: {"run"}, 3: {"other"}}
