@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mla_var3.emulator import calls
+from mla_var3.emulator import calls, tries
 from mla_var3.emulator.distinct import common, distinct
 from mla_var3.emulator.lower.base import NotLowered
 from mla_var3.gpuless.ptx import Instruction
@@ -103,7 +103,7 @@ def _mbarrier(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     parity = "parity" in i.parts
     wanted = common(np.atleast_1d(scheduler.value(i.args[2], f)).astype(np.int64))
     address = scheduler.address(i.args[1], f)
-    done = m.sync.test(f, address, wanted, parity, i.pc, i.parts[1] == "try_wait")
+    done = tries.answer(m.sync, f, address, wanted, parity, i.pc, i.parts[1] == "try_wait")
     if done is None:
         f.wait = "mbarrier"
         m.counts.waits[i.pc] += len(f.warps)
@@ -122,10 +122,7 @@ def _named(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     """``bar`` and ``barrier``: one barrier of each CTA of the fragment at a time."""
     m = scheduler.machine
     if not f.full:
-        part = scheduler.apart(f, scheduler.whole(f))
-        if part is not None:
-            _named(scheduler, part, i)
-        return False
+        return scheduler.apart(f, scheduler.whole(f), lambda part: _named(scheduler, part, i))
     reduce = "red" in i.parts
     at = 1 if reduce else 0
     numbers = np.broadcast_to(scheduler.value(i.args[at], f), f.n)
@@ -188,10 +185,7 @@ def _vote(scheduler: Scheduler, f: Fragment, i: Instruction, key: int) -> None:
 def _cluster(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     m = scheduler.machine
     if not f.full:
-        part = scheduler.apart(f, scheduler.whole(f))
-        if part is not None:
-            _cluster(scheduler, part, i)
-        return False
+        return scheduler.apart(f, scheduler.whole(f), lambda part: _cluster(scheduler, part, i))
     if "arrive" in i.parts:
         m.meetings.arrive_cluster(f, "relaxed" in i.parts)
     elif not m.meetings.wait_cluster(f):
