@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -178,16 +177,15 @@ def _over_processes(
     machine: Machine, todo: list[Dim3], jobs: int, printed: list[str]
 ) -> list[dict[int, Touched]]:
     """Independent clusters over forked processes; memory is shared, findings come back."""
-    context = multiprocessing.get_context("fork")
     regions = machine.memory_map.regions
     for region in regions:
         region.share()
-    machine.lock = context.Lock()
+    machine.lock = forked.FORKS.Lock()
     try:
         pipes = []
         for job in range(jobs):
-            ours, theirs = context.Pipe(False)
-            process = context.Process(target=_job, args=(machine, todo, job, jobs, theirs))
+            ours, theirs = forked.FORKS.Pipe(False)
+            process = forked.FORKS.Process(target=_job, args=(machine, todo, job, jobs, theirs))
             process.start()
             theirs.close()
             pipes.append((process, ours))
