@@ -5,6 +5,7 @@ All else is lowered to segments, which run to their end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,23 +32,10 @@ def run(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     unit = scheduler.program.blockers.get(i.pc)
     if unit is not None:
         return scheduler.machine.units[unit.name].block(f, i)
-    name = i.parts[0]
-    if name == "bra":
-        return _branch(scheduler, f, i)
-    if name == "brx":
-        return _table(scheduler, f, i)
-    if name in ("ret", "exit"):
-        scheduler.exit(f)
-        return False
-    if name == "mbarrier":
-        return _mbarrier(scheduler, f, i)
-    if name == "call":
-        return _call(scheduler, f, i)
-    if name == "trap":
-        raise calls.trapped(scheduler.machine, f, i)
-    if i.op.startswith("barrier.cluster"):
-        return _cluster(scheduler, f, i)
-    return _named(scheduler, f, i)
+    kind = _KINDS.get(i.parts[0])
+    if kind is None:
+        kind = _cluster if i.op.startswith("barrier.cluster") else _named
+    return kind(scheduler, f, i)
 
 
 def _guarded(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool | None:
@@ -199,3 +187,19 @@ def _call(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     calls.call(scheduler.machine, f, i)
     f.pc += 1
     return True
+
+
+def _ended(scheduler: Scheduler, f: Fragment, _: Instruction) -> bool:
+    scheduler.exit(f)
+    return False
+
+
+def _trap(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
+    raise calls.trapped(scheduler.machine, f, i)
+
+
+#: What does an instruction, by its first name; all others are barriers.
+_KINDS: dict[str, Callable[[Scheduler, Fragment, Instruction], bool]] = {
+    "bra": _branch, "brx": _table, "ret": _ended, "exit": _ended, "mbarrier": _mbarrier,
+    "call": _call, "trap": _trap,
+}  # fmt: skip

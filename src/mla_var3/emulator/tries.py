@@ -40,16 +40,8 @@ def answer(
     if isinstance(address, int) and offset[0] == offset[-1]:
         address, offset = np.array([address]), offset[:1]
     at = m.shared.physical(fn.spread(address, len(offset)), offset)
-    done = np.zeros(n, bool)
     places = distinct(at)
-    for place in places:
-        here: Any = at == place if len(places) > 1 else slice(None)
-        who = distinct(m.warp[s][here]) if len(places) > 1 else fragment.warps
-        barrier = sync.at(place, pc, who)
-        if barrier is None:
-            continue
-        want = wanted[here] if np.ndim(wanted) else wanted
-        done[here] = (barrier.phase & 1) != (want & 1) if parity else barrier.phase > (want >> 32)
+    done = _done(sync, fragment, at, places, wanted, parity, pc)
     count = int(np.count_nonzero(done))
     if blocking and not count and not fragment.tried:
         fragment.at = places[0] if len(places) == 1 else None
@@ -72,6 +64,25 @@ def answer(
     for place in places:
         if len(who := distinct(m.warp[s][(at == place) & done])):
             sync.passed(who, place, pc)
+    return done
+
+
+def _done(
+    sync: Sync, fragment: Fragment, at: NDArray[Any], places: list[int], wanted: Any, parity: bool,
+    pc: int,
+) -> NDArray[np.bool_]:  # fmt: skip
+    """For which threads the phase is done [threads]; for none where there is no mbarrier."""
+    done = np.zeros(fragment.n, bool)
+    for place in places:
+        here: Any = at == place if len(places) > 1 else slice(None)
+        who = fragment.warps
+        if len(places) > 1:
+            who = distinct(sync.machine.warp[fragment.s][here])
+        barrier = sync.at(place, pc, who)
+        if barrier is None:
+            continue
+        want = wanted[here] if np.ndim(wanted) else wanted
+        done[here] = (barrier.phase & 1) != (want & 1) if parity else barrier.phase > (want >> 32)
     return done
 
 
