@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Protocol
 
@@ -42,7 +41,7 @@ from generators.write.page import Page, unique
 from mla_var3 import devices as device_files
 from mla_var3 import evidence, knowledge
 from mla_var3.errors import HyperMlaError, KnowledgeError
-from mla_var3.forked import end_with_parent
+from mla_var3.forked import FORKS, end_with_parent
 from mla_var3.runtime import registry
 
 
@@ -189,9 +188,7 @@ def _shared_out(site: Site, workers: int) -> list[list[Page]]:
     # What takes longest comes first, so that all processes end at about the same time.
     order = sorted(range(len(FAMILIES)), key=lambda i: FAMILIES[i] not in LONGEST)
     try:
-        with ProcessPoolExecutor(
-            workers, mp_context=get_context("fork"), initializer=end_with_parent
-        ) as pool:
+        with ProcessPoolExecutor(workers, mp_context=FORKS, initializer=end_with_parent) as pool:
             found = dict(zip(order, pool.map(_family, order), strict=True))
     finally:
         _forked.clear()

@@ -1,7 +1,9 @@
 """Work in forked processes: what it returns, raises, says, and how it may die."""
 
+import gc
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from mla_var3 import forked
+from mla_var3.paths import repo_root
 
 
 def raises() -> None:
@@ -63,6 +66,71 @@ def test_what_the_parent_made_does_not_end_in_its_children(tmp_path: Path):
     assert not (tmp_path / "ended").exists()
     engines.clear()
     assert (tmp_path / "ended").exists()
+
+
+class Circle:
+    """Nothing but a search for garbage ends it."""
+
+    def __init__(self, ended: Path) -> None:
+        self.ended, self.me = ended, self
+
+    def __del__(self) -> None:
+        self.ended.write_text(str(os.getpid()))
+
+
+def test_what_the_parent_no_longer_reaches_does_not_end_in_its_children(tmp_path: Path):
+    gc.disable()
+    try:
+        Circle(tmp_path / "ended")
+        work = {"searches": gc.collect}
+        ((_, ended),) = forked.run(work, folder=tmp_path, workers=1, timeout=60, explain=str)
+        assert ended.failure is None
+        assert not (tmp_path / "ended").exists()
+    finally:
+        gc.enable()
+    gc.collect()
+    assert (tmp_path / "ended").read_text() == str(os.getpid())
+
+
+#: Torch starts threads for this where it may have several.
+LARGE = """
+import multiprocessing, tempfile, torch
+from functools import partial
+from pathlib import Path
+from mla_var3 import forked
+
+def large():
+    return torch.sort(torch.zeros(1 << 20)).values.shape[0]
+
+def told(pipe):
+    pipe.send(large())
+
+torch.set_num_threads(2)
+large()
+with tempfile.TemporaryDirectory() as name:
+    work = {0: large}
+    ((_, ended),) = forked.run(work, folder=Path(name), workers=1, timeout=20, explain=str)
+    print(ended.result)
+ours, theirs = multiprocessing.get_context("fork").Pipe(False)
+process = multiprocessing.get_context("fork").Process(target=told, args=(theirs,), daemon=True)
+process.start()
+print(ours.recv() if ours.poll(20) else "it waits")
+process.kill()
+"""
+
+
+def test_a_fork_does_not_wait_for_threads_that_torch_has_in_its_parent():
+    """In a process of its own, whose torch has threads: here it has none."""
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(1 << 20)] * 2
+
+
+def test_nothing_forks_by_another_way():
+    folders = [repo_root() / name for name in ("src", "generators", "scripts")]
+    forks = re.compile(r"""get_context\(["']fork["']\)|\bos\.fork\b|set_start_method""")
+    those = {file.name for folder in folders for file in folder.rglob("*.py")
+             if forks.search(file.read_text(encoding="utf-8"))}  # fmt: skip
+    assert those == {"forked.py"}
 
 
 PARENT = """

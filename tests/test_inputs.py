@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import os
 import tomllib
 from pathlib import Path
@@ -97,3 +98,28 @@ class TestFaultsAs:
             inputs.faults_as(KnowledgeError, "notes.toml", "the head"),
         ):
             Head.model_validate(said)
+
+
+def test_the_mark_that_editors_of_windows_write_is_no_text(tmp_path):
+    path = tmp_path / "marked"
+    path.write_bytes(b"\xef\xbb\xbfa = 1\n")
+    assert inputs.read_toml(path) == {"a": 1}
+    assert ast.unparse(inputs.read_python(path)) == "a = 1"
+    path.write_bytes(b"\xef\xbb\xbf[1]")
+    assert inputs.read_json(path) == [1]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a = (\n", r"is not Python: '\(' was never closed, line 1"),
+        (b"a = 1\nb = = 2\n", "is not Python: invalid syntax, line 2"),
+        (b"a = '\0'", "is not Python: source code string cannot contain null bytes"),
+        (b"(" * 500, "is not Python: too many nested parentheses, line 1"),
+        (b"\xff", "byte 0 is not UTF-8"),
+    ],
+)
+def test_what_is_not_python_is_one_sentence(content, said, tmp_path):
+    (tmp_path / "a.py").write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        inputs.read_python(tmp_path / "a.py")

@@ -16,7 +16,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from logging.handlers import QueueHandler
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, cast
@@ -29,13 +28,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
-from mla_var3.forked import end_with_parent
+from mla_var3.forked import FORKS, end_with_parent
 
 #: What ``Page.render`` sets, but for links, which hold files.
 _SET = ("content", "toc", "_title_from_render", "present_anchor_ids")
 #: mkdocstrings keeps what such a page defines in the process that renders it.
 _DEFINES = re.compile(r"^::: ", re.MULTILINE)
-_fork = get_context("fork")
 
 
 #: What a process made of a page: which one, its attributes, and the anchors that it links to by the
@@ -181,7 +179,7 @@ def _make(own: Sequence[int], shared: Sequence[int], work: Work) -> list[Any]:
     Returns:
         What the work of the other processes returned.
     """
-    taken = _fork.Value("i", 0)
+    taken = FORKS.Value("i", 0)
     helpers = [_start(shared, taken, work) for _ in range(_others())]
     for index in itertools.chain(own, _take(shared, taken)):
         work(index)
@@ -201,8 +199,8 @@ def _take(shared: Sequence[int], taken: Any) -> Iterator[int]:
 
 def _start(shared: Sequence[int], taken: Any, work: Work) -> Connection:
     """A process that works on pages and sends what it made when none is left."""
-    here, there = _fork.Pipe(duplex=False)
-    process = _fork.Process(target=_help, args=(there, shared, taken, work), daemon=True)
+    here, there = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=_help, args=(there, shared, taken, work), daemon=True)
     process.start()
     there.close()
     return here

@@ -10,7 +10,7 @@ import functools
 import html
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,14 +120,14 @@ def points(site: Site) -> list[dict[str, Any]]:
 
 def figure(site: Site) -> str:
     """The figure as HTML, whole without a script."""
-    rates = regimes.ceilings_of(DEVICE)
+    rates, measured = regimes.ceilings_of(DEVICE), points(site)
     spec = {
         "formulas": formulas(),
         "rates": {"tflops": rates.tflops, "gbps": rates.gbps},
         "sliders": {name: values for name, (_, _, values) in SLIDERS.items()},
         "chart": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "bottom": BOTTOM,
                   "decades": DECADES, "s": S_VALUES},
-        "points": points(site),
+        "points": measured,
     }  # fmt: skip
     if (power := rates.power) is not None:
         spec["power"] = {"us": regimes.power_us(rates), "watts": power.watts,
@@ -143,7 +143,7 @@ def figure(site: Site) -> str:
         f'<div class="mla-figure__sliders" hidden>{sliders}</div>'
         f'<div class="mla-figure__cards">{cards}</div>'
         f'<p class="mla-figure__message" role="status">{message(sizes)}</p>'
-        f"{_chart(site, sizes)}"
+        f"{_chart(measured, sizes)}"
         f"<figcaption>Lines: reference times, the longest of a form's, at {rates.tflops:g} TFLOP/s "
         f"and {rates.gbps:g} GB/s as attained on an {name}. Marks: the fastest measured of each "
         f"form at these sizes; the mixed one chose its own n. {_said(rates)}</figcaption></figure>"
@@ -233,16 +233,14 @@ def place(s: float, us: float) -> tuple[float, float]:
     return x, HEIGHT - BOTTOM - (HEIGHT - BOTTOM - 10) * min(max(share, 0), 1)
 
 
-def _chart(site: Site, sizes: Mapping[str, int]) -> str:
+def _chart(measured: Iterable[Mapping[str, Any]], sizes: Mapping[str, int]) -> str:
     parts = list(_axes())
     for form in FORMS:
         curve = [place(s, _time(form, {**sizes, "s": s})) for s in S_VALUES]
         line = path(curve, form.color, dashed=form.key in ("mixed", "shared"))
         parts.append(line.replace("<path ", f'<path data-curve="{form.key}" ', 1))
     shown = [
-        point
-        for point in points(site)
-        if all(point[axis] == sizes[axis] for axis in ("b", "h", "t"))
+        point for point in measured if all(point[axis] == sizes[axis] for axis in ("b", "h", "t"))
     ]
     colors = {form.key: form.color for form in FORMS}
     marks = "".join(_mark(point, colors[point["form"]]) for point in shown)

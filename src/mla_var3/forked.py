@@ -8,6 +8,7 @@ killed with -9.
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
@@ -78,7 +79,23 @@ def _note_parent() -> None:
     _forking = os.getpid()
 
 
-os.register_at_fork(before=_note_parent)
+def _leave_to_parent() -> None:
+    """Keep a fork from what needs threads that only its parent has, and that it would wait for.
+
+    Torch starts threads at its first large operation, and a fork's own would wait for them. What
+    the parent no longer reaches may wait for a thread as it ends, as engines of the CuTe DSL do.
+    """
+    gc.freeze()
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(1)
+
+
+os.register_at_fork(before=_note_parent, after_in_child=_leave_to_parent)
+
+
+#: By which all of the project's forks start; whoever imports it has them do as said above.
+FORKS = multiprocessing.get_context("fork")
 
 
 def die_with_parent() -> None:
@@ -132,7 +149,6 @@ def run(
     Yields:
         Keys and endings, as they end.
     """
-    context = multiprocessing.get_context("fork")
     waiting = list(work.items())
     running: dict[Key, _Running] = {}
     try:
@@ -140,8 +156,8 @@ def run(
             while waiting and len(running) < workers:
                 key, task = waiting.pop(0)
                 log = folder / f"log-{len(waiting)}"
-                ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_child, args=(task, theirs, log, explain))
+                ours, theirs = FORKS.Pipe(duplex=False)
+                process = FORKS.Process(target=_child, args=(task, theirs, log, explain))
                 process.start()
                 theirs.close()
                 running[key] = _Running(process, ours, log, time.monotonic(), timeout)

@@ -6,6 +6,7 @@ digits than Python converts. Each of these is one sentence.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import json
@@ -74,16 +75,32 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The content of a UTF-8 file.
+    """The content of a UTF-8 file, without the byte order mark that editors of Windows write.
 
     Raises:
         InputError: As for ``read_bytes``, or it is not UTF-8.
     """
     try:
-        return read_bytes(path).decode("utf-8")
+        return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         said = f"cannot be read: byte {error.start} is not UTF-8"
         raise InputError(str(path), said) from error
+
+
+def read_python(path: Path) -> ast.Module:
+    """A Python file, parsed.
+
+    Raises:
+        InputError: As for ``read_text``, or it is not Python.
+    """
+    text = read_text(path)
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        said = f"{error.msg}, line {error.lineno}" if error.lineno else error.msg
+        raise InputError(str(path), f"is not Python: {said}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(str(path), f"is not Python: {error}") from error
 
 
 def read_toml(path: Path) -> dict[str, Any]:

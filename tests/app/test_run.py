@@ -34,7 +34,7 @@ def test_the_scripts_imports_decide(tmp_path, text, cute):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"def (", "is not a Python script"),
+        (b"def (", "is not Python: "),
         (b"\xff\xfe\x00", "cannot be read"),
         (None, "cannot be"),
     ],

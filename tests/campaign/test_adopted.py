@@ -126,6 +126,27 @@ def _whole(path):
             InputError,
             "reference must give tensors to compare, and gives list",
         ),
+        (
+            TORCH.replace("return a @ b", "raise Stops()") + "class Stops(BaseException): pass",
+            PlanError,
+            "launch fails: Stops: no word",
+        ),
+        (TORCH.replace("m=8", "m=0"), PlanError, "holds no number to compare"),
+        (TORCH.replace("device=device", "device='meta'"), PlanError, "holds no number to compare"),
+        (
+            TORCH.replace("return a @ b", "return (a @ b) * 1j"),
+            PlanError,
+            "is torch.complex64, its reference torch.float64",
+        ),
+        (
+            TORCH.replace("return {", "return [")
+            .replace("}", "]")
+            .replace('"a":', "")
+            .replace('"b":', ""),
+            PlanError,
+            "inputs must give a mapping by name, and gives list",
+        ),
+        (TORCH.replace('"a":', "1:"), PlanError, "and gives a dict with 1"),
         (TORCH + "ARCH = 90", InputError, "ARCH that is not a text"),
         (
             TORCH.replace("import torch", "import torch\nimport cuda.tile"),

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mla_var3.emulator.launcher import Launch, launch
+from mla_var3.emulator.clusters import Launch
+from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.regions import Region
 

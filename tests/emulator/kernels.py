@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mla_var3.emulator.launcher import Launch, launch
+from mla_var3.emulator.clusters import Launch
+from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.units.tensormap import tiled
 

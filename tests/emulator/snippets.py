@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mla_var3.emulator.launcher import Launch, launch
+from mla_var3.emulator.clusters import Launch
+from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import Options
 
 CODE = {1: "b8", 2: "b16", 4: "b32", 8: "b64"}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator import launch
-from mla_var3.emulator.launcher import Launch
+from mla_var3.emulator.clusters import Launch
 from mla_var3.emulator.options import Options
 from tests.emulator.events import Snippet, wait
 

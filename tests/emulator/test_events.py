@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mla_var3.emulator.launcher import Launch, launch
+from mla_var3.emulator.clusters import Launch
+from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Model, Options
 from tests.emulator.events import (
     NEXT_GRID,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mla_var3.emulator.launcher import Launch
+from mla_var3.emulator.clusters import Launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
 from tests.emulator.kernels import ALL
 from tests.emulator.mutants import MUTANTS, Mutant

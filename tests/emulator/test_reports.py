@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mla_var3.emulator.clusters import Launch
 from mla_var3.emulator.diagnostics import Reporter
-from mla_var3.emulator.launcher import Launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Options
 from mla_var3.emulator.replay import Replay
 from mla_var3.errors import EmulatorError

@@ -207,3 +207,32 @@ def test_other_warps_at_a_short_branch_are_other_threads(seed: int | None) -> No
     assert launch(TURNS, [out], 1, 96, options=Options(seed=seed)).diagnostics == []
     assert out[::32].tolist() == [3, 2, 1]
     assert out.sum() == 6
+
+
+#: Two of the four warps of a warpgroup come to its product; the others end, or wait elsewhere.
+HALF = """.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry k()
+{
+.reg .pred %p<8>; .reg .b32 %r<16>; .reg .f32 %f<8>; .reg .b64 %rd<4>;
+mov.u32 %r0, %tid.x; setp.ge.u32 %p0, %r0, 64; mov.b64 %rd1, 0; mov.b32 %r1, 0;
+@%p0 bra END;
+wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16
+    {%f0, %f1, %f2, %f3}, {%r1, %r1, %r1, %r1}, %rd1, 0, 1, 1, 0;
+END: LAST
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize(("last", "waiting"), [("", [0]), ("bar.sync 0;", [0, 2])])
+def test_a_part_of_a_warpgroup_at_its_product_is_a_deadlock(
+    last: str, waiting: list[int], seed: int | None
+) -> None:
+    done = launch(HALF.replace("LAST", last), [], 1, 128, options=Options(seed=seed))
+    assert [d.kind for d in done.diagnostics] == ["deadlock"] * len(waiting)
+    for d, warp in zip(done.diagnostics, waiting, strict=True):
+        assert f"warp {warp} and 1 more (64 threads) can never go on" in d.message

@@ -39,6 +39,7 @@ def test_exit_codes(
 
 def test_its_own_errors_are_kept_and_refusals_are_raised(tmp_path: Path) -> None:
     assert isinstance(ended(tmp_path, "assert False").error, AssertionError)
+    assert isinstance(ended(tmp_path, "raise GeneratorExit").error, GeneratorExit)
     with pytest.raises(EmulatorError, match="no"):
         ended(tmp_path, "from mla_var3.errors import EmulatorError\nraise EmulatorError('no')")
     with pytest.raises(UsageError, match="there is no script"):

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mla_var3.errors import InterpreterError
-from mla_var3.interpreter import values
+from mla_var3.interpreter import conversions, minifloats, values
+from mla_var3.interpreter.exact import fma
 
 from .helpers import INTEGERS, assert_same, only, refusal, run, run_clean, wrap
 
@@ -406,7 +407,7 @@ def test_subnormals_are_flushed() -> None:
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=3, max_size=3))
 def test_fma_rounds_once(xs: list[float]) -> None:
     a, b, c = (torch.tensor([x]) for x in xs)
-    got = values.fma(a, b, c).item()
+    got = fma(a, b, c).item()
     exact_value = Fraction(xs[0]) * Fraction(xs[1]) + Fraction(xs[2])
     if abs(exact_value) < Fraction(2) ** 127:
         near = np.float32(float(exact_value))
@@ -487,7 +488,7 @@ def test_wide_integers_round_once(source: torch.dtype, target: torch.dtype, n: i
         return
     step = torch.tensor([got]).to(target)
     near = [
-        values._neighbour(
+        conversions.neighbour(
             step,
             {
                 torch.float16: dt.float16,
@@ -546,14 +547,16 @@ def test_every_code_of_an_8_bit_float(dtype: Any, theirs: torch.dtype) -> None:
 def test_8_bit_floats_round_as_torch_does(dtype: Any, x: float) -> None:
     theirs = {dt.float8_e4m3fn: torch.float8_e4m3fn, dt.float8_e5m2: torch.float8_e5m2}[dtype]
     wide = torch.tensor([x], dtype=torch.float32)
-    assert values.round_float(wide, dtype, None).item() == wide.to(theirs).float().item()
+    assert conversions.round_float(wide, dtype, None).item() == wide.to(theirs).float().item()
 
 
 def test_8_bit_floats_saturate() -> None:
     x = torch.tensor([1e9, -1e9, math.inf, math.nan])
-    assert_same(values.round_float(x, dt.float8_e4m3fn, None), [448.0, -448.0, 448.0, math.nan])
-    assert_same(values.round_float(x, dt.float4_e2m1fn, None), [6.0, -6.0, 6.0, 0.0])
-    assert_same(values.round_float(x[:1], dt.float8_e8m0fnu, None), [2.0**29])  # towards zero
+    assert_same(
+        conversions.round_float(x, dt.float8_e4m3fn, None), [448.0, -448.0, 448.0, math.nan]
+    )
+    assert_same(conversions.round_float(x, dt.float4_e2m1fn, None), [6.0, -6.0, 6.0, 0.0])
+    assert_same(conversions.round_float(x[:1], dt.float8_e8m0fnu, None), [2.0**29])  # towards zero
 
 
 @pytest.mark.parametrize(
@@ -569,7 +572,7 @@ def test_8_bit_floats_saturate() -> None:
 )
 def test_rounding_modes_of_a_4_bit_float(mode: Any, expected: list[float]) -> None:
     x = torch.tensor([1.1, 1.25, 1.75, -1.25, -1.75])
-    codes = values.encode_minifloat(x, dt.float4_e2m1fn, mode)
+    codes = minifloats.encode_minifloat(x, dt.float4_e2m1fn, mode)
     assert values.from_bits(codes, dt.float4_e2m1fn).tolist() == expected
 
 
@@ -579,10 +582,10 @@ def test_rounding_modes_of_a_4_bit_float(mode: Any, expected: list[float]) -> No
 @given(x=st.floats(-1e4, 1e4))
 def test_directed_conversions(target: Any, mode: Any, x: float) -> None:
     wide = torch.tensor([x], dtype=torch.float64)
-    result = values.round_float(wide, target, mode)
+    result = conversions.round_float(wide, target, mode)
     got, true = Fraction(result.double().item()), Fraction(x)
-    below = Fraction(values._neighbour(result, target, up=False).double().item())
-    above = Fraction(values._neighbour(result, target, up=True).double().item())
+    below = Fraction(conversions.neighbour(result, target, up=False).double().item())
+    above = Fraction(conversions.neighbour(result, target, up=True).double().item())
     if got == 0 or below == above:
         return
     if mode is RM.RA:
@@ -595,8 +598,8 @@ def test_directed_conversions(target: Any, mode: Any, x: float) -> None:
 
 def test_directed_conversion_keeps_wide_and_special_values() -> None:
     x = torch.tensor([math.inf, math.nan, 1e300], dtype=torch.float64)
-    assert_same(values.round_float(x, dt.float64, RM.RZ), x.tolist())
-    assert_same(values.round_float(x[:2], dt.float32, RM.RZ), [math.inf, math.nan])
+    assert_same(conversions.round_float(x, dt.float64, RM.RZ), x.tolist())
+    assert_same(conversions.round_float(x[:2], dt.float32, RM.RZ), [math.inf, math.nan])
 
 
 @ct.kernel

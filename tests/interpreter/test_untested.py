@@ -14,20 +14,15 @@ from cuda.tile import _datatype as dt
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import LaunchReport
 from mla_var3.interpreter.arrays import ArrayArg, Pointer, View
+from mla_var3.interpreter.conversions import _float_to_int, _int_to_float, full, round_float
+from mla_var3.interpreter.exact import fma
 from mla_var3.interpreter.launch_report import DiagnosticLog
 from mla_var3.interpreter.launcher import _grid
 from mla_var3.interpreter.memory import Memory
 from mla_var3.interpreter.ops.control import _same
 from mla_var3.interpreter.ops.scalars import _ARITH
 from mla_var3.interpreter.signature import ArrayConstraint, _common_constraint
-from mla_var3.interpreter.values import (
-    _float_to_int,
-    _int_to_float,
-    fma,
-    full,
-    round_float,
-    to_scalar,
-)
+from mla_var3.interpreter.values import to_scalar
 
 from .helpers import assert_same, line_of, only, refusal, round_to, run, run_clean, wrap
 

@@ -12,15 +12,14 @@ import torch
 from cuda.tile import _datatype as dt
 from cuda.tile._numeric_semantics import RoundingMode
 
+from mla_var3.interpreter.conversions import full, round_float
+from mla_var3.interpreter.exact import exact_directed
+from mla_var3.interpreter.minifloats import encode_minifloat
 from mla_var3.interpreter.values import (
-    encode_minifloat,
-    exact_directed,
     from_bits,
     from_memory,
-    full,
     held_dtype,
     memory_dtype,
-    round_float,
     to_bits,
     to_memory,
     wrap,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mla_var3.runtime import registry
-from mla_var3.runtime.cases import ORDERS, SIZES, Case, cases, resized, tried
+from mla_var3.runtime.cases import ORDERS, SIZES, Case, as_planned, cases, resized, tried
 from mla_var3.runtime.check import check_plan
 from mla_var3.runtime.ct_kernel import ConstInt, CtKernel
 from mla_var3.workloads import Cost
@@ -109,6 +109,12 @@ def test_a_lag_that_is_zero_by_default_is_doubled_to_the_most_that_is_valid():
     assert plan.tiling("attention").lazy == 0
     assert resized(plan, "doubled").tiling("attention").lazy == 15
     assert resized(plan, "halved").tiling("attention").lazy == 0
+
+
+def test_a_problem_with_tilings_of_its_own_is_one_that_tuning_times():
+    plan = ToyPlan()
+    assert as_planned(plan).sizes == "default"
+    assert as_planned(resized(plan, "halved")).sizes == "tuned"
 
 
 def test_what_was_tried_is_one_line():

@@ -254,3 +254,11 @@ def test_an_invalid_plan_is_refused_before_anything_runs():
 def test_on_a_gpu():
     assert check_plan(ToyPlan(), "cuda").ok
     assert not check_plan(dataclasses.replace(ToyPlan(), wrong=True), "cuda").ok
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (3, 4)])
+def test_of_complex_numbers_both_parts_are_compared(shape):
+    ref = torch.randn(shape, dtype=torch.complex64)
+    tolerance = Tolerance(1e-3, 3e-3)
+    assert compare("o", ref.conj().conj(), ref, tolerance).ok
+    assert not compare("o", ref.conj(), ref, tolerance).ok

@@ -250,7 +250,7 @@ def test_a_version_that_cannot_be_imported_is_one_sentence(source, said, tmp_pat
 def test_sources_that_are_not_python_are_one_sentence(tmp_path):
     (tmp_path / "broken.py").write_text("def f(:\n")
     version = dataclasses.replace(registry.find("flash_mla"), path=tmp_path / "broken.py")
-    with pytest.raises(PlanError, match=r"broken.py is not Python: invalid syntax .*line 1"):
+    with pytest.raises(PlanError, match=r"broken.py is not Python: invalid syntax, line 1"):
         version.source_files()
 
 

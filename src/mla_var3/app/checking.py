@@ -272,9 +272,9 @@ def cases_of(version: Version) -> list[Case]:
         wanted = unreached.reaching(version)
         return few_builds.chosen(plan, language.cpu_builds, wanted) or cases.cases(plan)[:1]
     named = (few_builds.as_named(plan, one) for one in unreached.reaching(version))
-    found = [*cases.cases(plan, MADE), *(Case(one, "default", "forward") for one in named)]
+    found = [*cases.cases(plan, MADE), *map(cases.as_planned, named)]
     others = plan_values.unseen(plan, [one.plan for one in found], MOST_STEPS)
-    return [*found, *(Case(one, "default", "forward") for one in others)]
+    return [*found, *map(cases.as_planned, others)]
 
 
 def _steps(version: Version) -> int:

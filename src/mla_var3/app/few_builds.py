@@ -99,7 +99,7 @@ def _plans(picked: Sequence[Sequence[Built]]) -> list[KernelPlan]:
 
 def _cost(picked: Sequence[Sequence[Built]], plan: KernelPlan) -> tuple[int, int]:
     """How many stages of a problem no problem so far compiles, and its steps."""
-    one = built(Case(plan, "default", "forward"))
+    one = built(cases.as_planned(plan))
     if one is None:
         return 0, plan.steps()
     known = {build for those in picked for each in those for build in each.builds}
@@ -162,21 +162,16 @@ def _add_planned(plan: KernelPlan, asked: Reaching, picked: list[list[Built]]) -
     whole = as_named(plan, asked)
     types = dict.fromkeys(those[0].case.plan.dtype for those in picked)
     for small in (dataclasses.replace(whole, dtype=dtype) for dtype in types):
-        one = built(Case(small, "default", "forward")) if small.is_valid() else None
+        one = built(cases.as_planned(small)) if small.is_valid() else None
         if one and (those := next((x for x in picked if one.builds <= x[0].builds), None)):
             those.append(one)
             return
     _add_whole(whole, picked, 0)
 
 
-def _case(plan: KernelPlan) -> Case:
-    """How a problem by chance is run: tilings of its own are such as tuning times."""
-    return Case(plan, "tuned" if plan.tilings else "default", "forward")
-
-
 def _add_whole(small: KernelPlan, picked: list[list[Built]], beside: int = BESIDE) -> None:
     """Add a problem as its plan makes it; a build for it alone has others beside it."""
-    if (alone := built(_case(small))) is None:
+    if (alone := built(cases.as_planned(small))) is None:
         return
     if (those := next((x for x in picked if alone.builds <= x[0].builds), None)) is not None:
         those.append(alone)
@@ -236,7 +231,7 @@ def _further(
     What none shows takes a build for a few problems.
     """
     shown, more = plan_values.shown(plan, _plans(picked), MOST_STEPS)
-    made = (built(_case(one)) for one in more[:DRAWN])
+    made = (built(cases.as_planned(one)) for one in more[:DRAWN])
     able = [*left, *(one for one in made if one is not None)]
     able = [one for one in able if _brings(one, left, picked)]
     return _best(able, picked, switches, shown) if able else None

@@ -48,11 +48,7 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
         console.print(f"· {text}", markup=False)
 
     mode = mode_of(version, options, say)
-    for flag in ("arch", "device"):
-        if mode != "static" and getattr(options, flag) is not None:
-            raise UsageError(
-                f"--{flag} is for --prof_type=static; mode {mode} takes what this machine has"
-            )
+    _refuse_target(mode, options)
     advice = Advice(version, plan)
     settings = settings_of(version, options, mode) | {
         "advise": advice.steps, "known": advice.known,
@@ -76,15 +72,21 @@ def run(version: Version, plan: KernelPlan, options: RunOptions) -> int:
             raise
     if options.verbose:
         shown = report.render(result.records, result.steps, known=result.known, brief=True)
-    else:
-        shown = summary.render(result.records, advice.brief, result.known)
-    if options.verbose:
         console.print(Markdown(shown))
     else:
-        dense(console, shown)
+        dense(console, summary.render(result.records, advice.brief, result.known))
     for line in wrote(result):
         print(line)
     return 0 if result.ok else EXIT_FAILED
+
+
+def _refuse_target(mode: str, options: RunOptions) -> None:
+    """Refuse an arch or a device where the mode runs on what this machine has."""
+    for flag in ("arch", "device"):
+        if mode != "static" and getattr(options, flag) is not None:
+            raise UsageError(
+                f"--{flag} is for --prof_type=static; mode {mode} takes what this machine has"
+            )
 
 
 def dense(console: Console, text: str) -> None:

@@ -161,7 +161,7 @@ def uses_cute(script: Path) -> bool:
         UsageError: It is not Python; names the line.
     """
     found = set()
-    for node in ast.walk(_tree(script)):
+    for node in ast.walk(inputs.read_python(script)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -172,7 +172,7 @@ def uses_cute(script: Path) -> bool:
 def names(script: Path) -> set[str]:
     """The names and attributes that a script uses, and what it imports."""
     found: set[str] = set()
-    for node in ast.walk(_tree(script)):
+    for node in ast.walk(inputs.read_python(script)):
         if isinstance(node, ast.Name):
             found.add(node.id)
         elif isinstance(node, ast.Attribute):
@@ -180,13 +180,6 @@ def names(script: Path) -> set[str]:
         elif isinstance(node, ast.alias):
             found |= set(node.name.split("."))
     return found
-
-
-def _tree(script: Path) -> ast.Module:
-    try:
-        return ast.parse(inputs.read_text(script))
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise UsageError(f"{script} is not a Python script: {error}") from error
 
 
 if __name__ == "__main__":

@@ -166,6 +166,10 @@ def run(
     torch.manual_seed(SEED)  # The same values at each run, so that one that is wrong stays so.
     with contract.beside(mine.path), contract.one_sentence(f"{mine.path}: inputs fails"):
         given = mine.inputs("cuda", **problem)
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise PlanError(
+            f"{mine.path}: inputs must give a mapping by name, and gives {_form(given)}"
+        )
     with (
         contract.one_sentence(f"{mine.path}: reference fails"),
         counter,
@@ -184,6 +188,13 @@ def run(
             f"{mine.path}: launch gives {', '.join(out)}, and reference {', '.join(ref)}"
         )
     return _plain(out), _plain(ref), given
+
+
+def _form(given: object) -> str:
+    """What inputs give instead of a mapping by name."""
+    if not isinstance(given, Mapping):
+        return f"{type(given).__name__}"
+    return f"a {type(given).__name__} with {next(n for n in given if not isinstance(n, str))!r}"
 
 
 def _compared(

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mla_var3.campaign.reaching import imports, reached, tree
+from mla_var3.campaign.reaching import imports, reached
 from mla_var3.errors import HyperMlaError, InputError, PlanError
 from mla_var3.evidence import Scalar
+from mla_var3.inputs import read_python
 
 if TYPE_CHECKING:
     import torch
@@ -140,7 +141,7 @@ def load(path: Path) -> Contract:
 def _defined(path: Path) -> set[str]:
     """Names that a file defines or assigns."""
     found = set()
-    for node in tree(path).body:
+    for node in read_python(path).body:
         if isinstance(node, ast.FunctionDef):
             found.add(node.name)
         elif isinstance(node, ast.Assign):
@@ -154,7 +155,7 @@ def sizes_named(path: Path) -> list[str] | None:
 
     None where it is not a function of the file's own.
     """
-    for node in tree(path).body:
+    for node in read_python(path).body:
         if isinstance(node, ast.FunctionDef) and node.name == "inputs":
             return [a.arg for a in (*node.args.args[1:], *node.args.kwonlyargs)]
     return None
@@ -162,7 +163,7 @@ def sizes_named(path: Path) -> list[str] | None:
 
 def calls_launch(path: Path) -> bool:
     """Whether a file's reference is its launch, or calls it."""
-    for node in tree(path).body:
+    for node in read_python(path).body:
         match node:
             case ast.FunctionDef(name="reference") | ast.Assign(targets=[ast.Name(id="reference")]):
                 if any(isinstance(n, ast.Name) and n.id == "launch" for n in ast.walk(node)):
@@ -176,7 +177,7 @@ def constant(path: Path, name: str) -> str:
     Raises:
         InputError: It assigns something else.
     """
-    for node in tree(path).body:
+    for node in read_python(path).body:
         match node:
             case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):
@@ -237,9 +238,9 @@ def one_sentence(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except HyperMlaError:
+    except (HyperMlaError, KeyboardInterrupt, GeneratorExit):
         raise
-    except (Exception, SystemExit) as error:  # A file that ends the process is no right one.
+    except BaseException as error:  # A file that ends the process is no right one.
         last = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split()) or "no word"
         raise PlanError(

@@ -98,7 +98,7 @@ def _leaves(file: Path, names: Mapping[Path, str]) -> bool:
 
 def _places(file: Path) -> list[ast.Name]:
     """Where a file asks for its own place, by which it finds what stays there."""
-    nodes = ast.walk(reaching.tree(file))
+    nodes = ast.walk(inputs.read_python(file))
     return [node for node in nodes if isinstance(node, ast.Name) and node.id == "__file__"]
 
 

@@ -7,28 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mla_var3 import inputs
-from mla_var3.errors import InputError
 
 #: Functions of ``campaign`` that take a file, by its path from the file that calls them.
 NAMING = ("definitions", "script")
 
 
-def tree(path: Path) -> ast.Module:
-    """A file, parsed.
-
-    Raises:
-        InputError: It cannot be read, or is not Python.
-    """
-    try:
-        return ast.parse(inputs.read_text(path))
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise InputError(str(path), f"is not Python: {error}") from error
-
-
 def imports(path: Path) -> set[str]:
     """Names of the modules that a file imports, dots before those of its package."""
     found: set[str] = set()
-    for node in ast.walk(tree(path)):
+    for node in ast.walk(inputs.read_python(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -40,7 +27,7 @@ def imports(path: Path) -> set[str]:
 def naming(path: Path) -> list[tuple[ast.Constant, Path]]:
     """The texts by which a file names others that are there, each with the file."""
     found = []
-    for node in ast.walk(tree(path)):
+    for node in ast.walk(inputs.read_python(path)):
         match node:
             case ast.Call(func=ast.Name(id=name), args=[ast.Constant(value=str(text)) as said, *_]):
                 other = (path.resolve().parent / text).resolve()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mla_var3.errors import InputError
+from mla_var3.inputs import read_python
 
 if TYPE_CHECKING:
     import torch
@@ -56,9 +57,7 @@ def _beside_caller(file: str) -> Path:
 
 def defining(path: Path) -> ast.Module:
     """The statements of a file that define what its functions use."""
-    from mla_var3.campaign.reaching import tree
-
-    module = tree(path)
+    module = read_python(path)
     kept: list[ast.stmt] = [n for n in module.body if isinstance(n, _DEFINING)]
     others = [n for n in module.body if not isinstance(n, _DEFINING)]
     used = set().union(*map(_used, kept)) if kept else set()

@@ -69,7 +69,8 @@ def show(path: Path, arguments: Sequence[str], archs: Sequence[str]) -> Shown:
         shown.compared = compared
     shown.kernels = [f"{running.short(one.kernel)}{list(one.grid)}" for one in trace.launches]
     if ended.error is not None:
-        shown.error = f"{type(ended.error).__name__}: {' '.join(str(ended.error).split())[:200]}"
+        said = " ".join(str(ended.error).split())[:200]
+        shown.error = type(ended.error).__name__ + (f": {said}" if said else "")
     launching = [call for call in calls if call.launches or kind == "torch"]
     shown.call = launching[0] if launching else None
     return shown

@@ -47,41 +47,51 @@ def require_entries(found: Workspace, entries: Iterable[Entry]) -> None:
 def _faults(
     found: Workspace, entry: Entry, known: Iterable[Record], addresses: set[str]
 ) -> Iterator[str]:
-    if entry.origin == "start" and entry.version != found.settings.start:
-        yield f"origin: the campaign starts with {found.settings.start}"
-    if entry.origin == "start" and entry.masked:
-        yield "masked: the baseline cannot be masked"
+    if entry.origin == "start":
+        yield from _of_start(found, entry)
     own = found.subject.name(entry.version)
     if entry.subject != own:
         yield f"subject: it is {entry.subject!r}, and {entry.version} of this campaign is {own!r}"
     if entry.pattern and entry.pattern not in knowledge.load_all().by_id:
         yield f"pattern: there is no page {entry.pattern}"
     if entry.origin == "campaign":
-        plan = f"{PLANS}/{found.plan_path(entry.version).name}"
-        if entry.plan != plan:
-            yield f"plan: it is {entry.plan!r}, and that of {entry.version} is {plan}"
-        if not (found.root / plan).is_file():
-            yield f"plan: {plan} is not there"
-    correct = entry.correctness
-    if correct.status == "passed" and (correct.error is None or correct.tolerance is None):
-        yield "correctness: it passed, without an error and a tolerance"
+        yield from _of_path(found, entry)
     yield from _of_check(found, entry)
     for name in entry.evidence:
         if name not in addresses:
             yield f"evidence: there is no record {name}"
     yield from _of_times(found, entry, known)
     yield from _of_difference(found, entry)
-    for field in ("hypothesis", "change"):
-        if told := stepzero.typed(getattr(entry, field)):
-            yield f"{field}: {told!r} names no source"
-    for fact in entry.facts:
-        if told := stepzero.typed(fact):
-            yield f"facts: {told!r} names no source"
-    for pitfall in entry.pitfalls:
-        if told := stepzero.typed(f"{pitfall.pitfall} {pitfall.fix}"):
-            yield f"pitfalls: {told!r} names no source"
+    yield from _of_texts(entry)
     if entry.origin == "campaign":
         yield from _of_plan(found, entry)
+
+
+def _of_start(found: Workspace, entry: Entry) -> Iterator[str]:
+    """What is wrong with an entry as the start of the campaign."""
+    if entry.version != found.settings.start:
+        yield f"origin: the campaign starts with {found.settings.start}"
+    if entry.masked:
+        yield "masked: the baseline cannot be masked"
+
+
+def _of_path(found: Workspace, entry: Entry) -> Iterator[str]:
+    """Whether its plan is the one of its version, and there."""
+    plan = f"{PLANS}/{found.plan_path(entry.version).name}"
+    if entry.plan != plan:
+        yield f"plan: it is {entry.plan!r}, and that of {entry.version} is {plan}"
+    if not (found.root / plan).is_file():
+        yield f"plan: {plan} is not there"
+
+
+def _of_texts(entry: Entry) -> Iterator[str]:
+    """Figures in its texts that name no source."""
+    texts = [(field, getattr(entry, field)) for field in ("hypothesis", "change")]
+    texts += [("facts", fact) for fact in entry.facts]
+    texts += [("pitfalls", f"{one.pitfall} {one.fix}") for one in entry.pitfalls]
+    for field, text in texts:
+        if told := stepzero.typed(text):
+            yield f"{field}: {told!r} names no source"
 
 
 def _of_plan(found: Workspace, entry: Entry) -> Iterator[str]:
@@ -96,6 +106,8 @@ def _of_plan(found: Workspace, entry: Entry) -> Iterator[str]:
 def _of_check(found: Workspace, entry: Entry) -> Iterator[str]:
     """What is wrong with the check of an entry, where records state that of the version."""
     correct = entry.correctness
+    if correct.status == "passed" and (correct.error is None or correct.tolerance is None):
+        yield "correctness: it passed, without an error and a tolerance"
     if not found.version(entry.version).is_file():
         return
     checks = [

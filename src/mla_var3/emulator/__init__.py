@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from mla_var3 import lazy
 
 if TYPE_CHECKING:
+    from mla_var3.emulator.clusters import Launch as Launch
     from mla_var3.emulator.diagnostics import Diagnostic as Diagnostic
     from mla_var3.emulator.emulation import Emulation as Emulation
     from mla_var3.emulator.host import emulate as emulate
-    from mla_var3.emulator.launcher import Launch as Launch
     from mla_var3.emulator.launcher import launch as launch
     from mla_var3.emulator.launcher import parse as parse
     from mla_var3.emulator.options import DEFAULT as DEFAULT
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Emulation": "emulation",
     "emulate": "host",
-    "Launch": "launcher",
+    "Launch": "clusters",
     "launch": "launcher",
     "DEFAULT": "options",
     "STRICT": "options",

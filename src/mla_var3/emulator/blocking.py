@@ -5,11 +5,12 @@ All else is lowered to segments, which run to their end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mla_var3.emulator import calls
+from mla_var3.emulator import calls, tries
 from mla_var3.emulator.distinct import common, distinct
 from mla_var3.emulator.lower.base import NotLowered
 from mla_var3.gpuless.ptx import Instruction
@@ -31,23 +32,10 @@ def run(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     unit = scheduler.program.blockers.get(i.pc)
     if unit is not None:
         return scheduler.machine.units[unit.name].block(f, i)
-    name = i.parts[0]
-    if name == "bra":
-        return _branch(scheduler, f, i)
-    if name == "brx":
-        return _table(scheduler, f, i)
-    if name in ("ret", "exit"):
-        scheduler.exit(f)
-        return False
-    if name == "mbarrier":
-        return _mbarrier(scheduler, f, i)
-    if name == "call":
-        return _call(scheduler, f, i)
-    if name == "trap":
-        raise calls.trapped(scheduler.machine, f, i)
-    if i.op.startswith("barrier.cluster"):
-        return _cluster(scheduler, f, i)
-    return _named(scheduler, f, i)
+    kind = _KINDS.get(i.parts[0])
+    if kind is None:
+        kind = _cluster if i.op.startswith("barrier.cluster") else _named
+    return kind(scheduler, f, i)
 
 
 def _guarded(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool | None:
@@ -103,7 +91,7 @@ def _mbarrier(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     parity = "parity" in i.parts
     wanted = common(np.atleast_1d(scheduler.value(i.args[2], f)).astype(np.int64))
     address = scheduler.address(i.args[1], f)
-    done = m.sync.test(f, address, wanted, parity, i.pc, i.parts[1] == "try_wait")
+    done = tries.answer(m.sync, f, address, wanted, parity, i.pc, i.parts[1] == "try_wait")
     if done is None:
         f.wait = "mbarrier"
         m.counts.waits[i.pc] += len(f.warps)
@@ -122,10 +110,7 @@ def _named(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     """``bar`` and ``barrier``: one barrier of each CTA of the fragment at a time."""
     m = scheduler.machine
     if not f.full:
-        part = scheduler.apart(f, scheduler.whole(f))
-        if part is not None:
-            _named(scheduler, part, i)
-        return False
+        return scheduler.apart(f, scheduler.whole(f), lambda part: _named(scheduler, part, i))
     reduce = "red" in i.parts
     at = 1 if reduce else 0
     numbers = np.broadcast_to(scheduler.value(i.args[at], f), f.n)
@@ -188,10 +173,7 @@ def _vote(scheduler: Scheduler, f: Fragment, i: Instruction, key: int) -> None:
 def _cluster(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     m = scheduler.machine
     if not f.full:
-        part = scheduler.apart(f, scheduler.whole(f))
-        if part is not None:
-            _cluster(scheduler, part, i)
-        return False
+        return scheduler.apart(f, scheduler.whole(f), lambda part: _cluster(scheduler, part, i))
     if "arrive" in i.parts:
         m.meetings.arrive_cluster(f, "relaxed" in i.parts)
     elif not m.meetings.wait_cluster(f):
@@ -205,3 +187,19 @@ def _call(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
     calls.call(scheduler.machine, f, i)
     f.pc += 1
     return True
+
+
+def _ended(scheduler: Scheduler, f: Fragment, _: Instruction) -> bool:
+    scheduler.exit(f)
+    return False
+
+
+def _trap(scheduler: Scheduler, f: Fragment, i: Instruction) -> bool:
+    raise calls.trapped(scheduler.machine, f, i)
+
+
+#: What does an instruction, by its first name; all others are barriers.
+_KINDS: dict[str, Callable[[Scheduler, Fragment, Instruction], bool]] = {
+    "bra": _branch, "brx": _table, "ret": _ended, "exit": _ended, "mbarrier": _mbarrier,
+    "call": _call, "trap": _trap,
+}  # fmt: skip

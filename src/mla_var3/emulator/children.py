@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mla_var3.emulator.clusters import Launch
     from mla_var3.emulator.diagnostics import Diagnostic
-    from mla_var3.emulator.launcher import Launch
 
 
 @dataclass(frozen=True)

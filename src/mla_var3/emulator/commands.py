@@ -22,8 +22,8 @@ from mla_var3.emulator.timeline import difference
 from mla_var3.errors import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
+    from mla_var3.emulator.clusters import Launch
     from mla_var3.emulator.emulation import Emulation
-    from mla_var3.emulator.launcher import Launch
 
 PROG = "python -m mla_var3.emulator"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from mla_var3.emulator import host_engines
 from mla_var3.emulator.emulation import Call, Emulation, emulating
-from mla_var3.emulator.launcher import Dim3
+from mla_var3.emulator.machine import Dim3
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless.ptx import parameters
 

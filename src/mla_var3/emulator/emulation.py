@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from mla_var3.emulator.children import Children, Told
+from mla_var3.emulator.clusters import Launch
 from mla_var3.emulator.count import Counts
 from mla_var3.emulator.diagnostics import Diagnostic
-from mla_var3.emulator.launcher import Dim3, Launch
+from mla_var3.emulator.machine import Dim3
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import Region

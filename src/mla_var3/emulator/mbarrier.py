@@ -29,6 +29,8 @@ class MBarrier:
     phase: int = 0
     pc: int = 0
     known_to: set[int] = field(default_factory=set)
+    #: By instruction the threads that were answered no since the last phase ended.
+    refused: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
     #: The last phase that a tcgen05.commit arrived in, its event and its instruction; and the last
     #: phase whose end somebody has seen.
     committed: tuple[int, Event, int] | None = None

@@ -7,6 +7,7 @@ in all code that compilers emit. With a seed the warpgroups are taken in an orde
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -210,10 +211,10 @@ class Scheduler:
         """Run one segment; False where the fragment must wait for the rest of its warps."""
         m, segment = self.machine, self.program.segments[f.pc]
         if segment.together and not self._together(f):
-            part = None if self.program.lanes[f.pc] == GROUP else self.apart(f, self._here(f))
-            if part is not None:
-                self._segment(part)
-            return False
+            if self.program.lanes[f.pc] == GROUP:
+                f.wait = "converge"
+                return False
+            return self.apart(f, self._here(f), self._segment)
         if m.checks and (segment.writes or (m.pending.count and segment.reads)):
             m.pending.watch(f.warps, segment)
         m.steps += 1
@@ -280,17 +281,20 @@ class Scheduler:
         warp = self.machine.warp[f.ids]
         return np.bincount(warp)[warp] == np.array(self.machine.live)[warp]
 
-    def apart(self, f: Fragment, here: NDArray[np.bool_]) -> Fragment | None:
-        """Let those wait for the rest of their warp who lack it: only others go on, if any.
+    def apart(self, f: Fragment, here: NDArray[np.bool_], go: Callable[[Fragment], object]) -> bool:
+        """Let those wait for the rest of their warp who lack it, and only the others go on, if any.
 
-        These must go on at once, or they would join the rest again.
+        These go on at once, or they would join the rest again.
+
+        Returns:
+            False: the fragment cannot go on.
         """
         f.wait = "converge"
-        if here.all() or not here.any():
-            return None
-        part, rest = self.split(f, [(f.ids[here], f.pc), (f.ids[~here], f.pc)])
-        rest.wait = "converge"
-        return part
+        if not here.all() and here.any():
+            part, rest = self.split(f, [(f.ids[here], f.pc), (f.ids[~here], f.pc)])
+            rest.wait = "converge"
+            go(part)
+        return False
 
     def value(self, text: str, f: Fragment) -> Any:
         """A 32 or 64-bit operand for the threads of a fragment."""

@@ -14,7 +14,6 @@ from mla_var3.emulator.formats import U32, U64
 from mla_var3.emulator.mbarrier import MBarrier
 
 if TYPE_CHECKING:
-    from mla_var3.emulator.fragments import Fragment
     from mla_var3.emulator.machine import Machine
 
 
@@ -37,7 +36,6 @@ class Sync:
         #: Where they lie, in order.
         self.places: NDArray[np.int64] = np.zeros(0, np.int64)
         self.init_fenced = np.zeros(self.machine.clocks.warps, np.int64)
-        self.timed_out: set[tuple[int, int, int, int]] = set()
 
     def at(self, physical: int, pc: int, warps: Any = ()) -> MBarrier | None:
         """The barrier at an address; reports one that is not there or not yet visible."""
@@ -216,6 +214,7 @@ class Sync:
         if barrier.pending == 0 and barrier.tx == 0:
             barrier.phase += 1
             barrier.pending = barrier.count
+            barrier.refused.clear()
             np.maximum(barrier.done, barrier.vector, out=barrier.done)
             m.scheduler.wake("mbarrier", place)
 
@@ -292,57 +291,7 @@ class Sync:
         """``mbarrier.pending_count``."""
         return (np.asarray(state) & U64(0xFFFFFFFF)).astype(U32)
 
-    def test(
-        self, fragment: Fragment, address: Any, wanted: Any, parity: bool, pc: int, blocking: bool
-    ) -> NDArray[np.bool_] | None:
-        """Which threads see their phase done; None if a try_wait sleeps.
-
-        A ``try_wait`` may time out, so the first try answers no even when the phase is done, unless
-        its end is ordered before the try: code that takes its answer for granted shows. Where no
-        only leads back to it, that would show nothing.
-        """
-        m, s, n = self.machine, fragment.s, fragment.n
-        offset = m.cta_offset[s]
-        if isinstance(address, int) and offset[0] == offset[-1]:
-            address, offset = np.array([address]), offset[:1]
-        at = m.shared.physical(fn.spread(address, len(offset)), offset)
-        done = np.zeros(n, bool)
-        places = distinct(at)
-        for place in places:
-            here: Any = at == place if len(places) > 1 else slice(None)
-            who = distinct(m.warp[s][here]) if len(places) > 1 else fragment.warps
-            barrier = self.at(place, pc, who)
-            if barrier is None:
-                continue
-            want = wanted[here] if np.ndim(wanted) else wanted
-            done[here] = (
-                (barrier.phase & 1) != (want & 1) if parity else barrier.phase > (want >> 32)
-            )
-        count = int(np.count_nonzero(done))
-        if blocking and not count and not fragment.tried:
-            fragment.at = places[0] if len(places) == 1 else None
-            return None
-        first = self.mbarriers.get(int(at[0]))
-        behind = m.program.retries.get(pc)
-        trusting = blocking and behind is None
-        if trusting and count == n and not fragment.tried and first is not None:
-            key = (pc, int(fragment.ids[0]), int(at[0]), first.phase)
-            if key not in self.timed_out and not self._known(fragment.warps, first.done):
-                self.timed_out.add(key)
-                done[:] = False
-                return done
-        new = behind is not None and count == n and not m.counts.waited[behind]
-        if new and first is not None and not self._known(fragment.warps, first.done):
-            m.counts.waited[behind] = 1  # A first try would be answered no.
-        if len(places) == 1 and count == n:
-            self._passed(fragment.warps, places[0], pc)
-            return done
-        for place in places:
-            if len(who := distinct(m.warp[s][(at == place) & done])):
-                self._passed(who, place, pc)
-        return done
-
-    def _passed(self, warps: Any, place: int, pc: int) -> None:
+    def passed(self, warps: Any, place: int, pc: int) -> None:
         """Warps have seen the phase of an mbarrier end."""
         m, barrier = self.machine, self.mbarriers[place]
         barrier.passed = barrier.phase
@@ -377,7 +326,7 @@ class Sync:
             missing="a wait for the last phase of the barrier before the CTA ends",
         )
 
-    def _known(self, warps: list[int], done: NDArray[np.int64]) -> bool:
+    def known(self, warps: list[int], done: NDArray[np.int64]) -> bool:
         """Whether warps have seen all that a phase waited for."""
         return all((seen >= done).all() for seen in self.machine.clocks.of(warps))
 

@@ -6,7 +6,9 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mla_var3.emulator.launcher import Dim3, Launch, run
+from mla_var3.emulator.clusters import Launch
+from mla_var3.emulator.launcher import run
+from mla_var3.emulator.machine import Dim3
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import Region

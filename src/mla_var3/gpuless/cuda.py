@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 
+from mla_var3 import forked  # noqa: F401 - A program's forks do without its threads.
 from mla_var3.gpuless import streams
 from mla_var3.gpuless.device import Device
 from mla_var3.gpuless.tensors import OnCpu, Own

@@ -27,7 +27,7 @@ class Ended:
     """
 
     code: int = 0
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 def exists(script: Path) -> None:
@@ -62,9 +62,9 @@ def run(script: Path, arguments: Sequence[str] = (), folder: Path | None = None)
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as leaving:
             return Ended(code=_exit_code(leaving))
-        except HyperMlaError:
+        except (HyperMlaError, KeyboardInterrupt):
             raise
-        except Exception as error:  # noqa: BLE001  # Whatever it is, the findings come first.
+        except BaseException as error:  # noqa: BLE001  # Whatever it is, the findings come first.
             return Ended(error=error)
     return Ended()
 

@@ -163,6 +163,11 @@ def _case(plan: KernelPlan, number: int) -> Case:
     return Case(other, "default" if other == plan else sizes, order)
 
 
+def as_planned(plan: KernelPlan) -> Case:
+    """A problem as its plan makes it: tilings of its own are such as tuning times."""
+    return Case(plan, "tuned" if plan.tilings else "default", "forward")
+
+
 def tuned(plan: KernelPlan, number: int) -> KernelPlan:
     """The plan with, of the tilings that tuning would time, those of that number."""
     try:

@@ -117,17 +117,32 @@ def compare(name: str, out: torch.Tensor, ref: torch.Tensor, allowed: Tolerance)
         allowed: How far they may be apart.
 
     Raises:
-        PlanError: The shapes differ, so that broadcasting would hide what is missing.
+        PlanError: The shapes differ, so that broadcasting would hide what is missing; there is no
+            number to compare; or one of them is complex.
     """
     if out.shape != ref.shape:
         raise PlanError(
             f"output {name} has shape {tuple(out.shape)}, its reference {tuple(ref.shape)}"
         )
-    out, ref = out.double(), ref.double().to(out.device)
+    if not out.numel() or out.is_meta or ref.is_meta:
+        raise PlanError(f"output {name} holds no number to compare")
+    if out.is_complex() != ref.is_complex():
+        raise PlanError(f"output {name} is {out.dtype}, its reference {ref.dtype}")
+    out, ref = _real(out).double(), _real(ref).double().to(out.device)
     if allowed.kind == "absolute":
         worst = _absolute(out, ref)
         return OutputError(name, worst, worst, allowed)
     return OutputError(name, *_relative(out, ref), allowed)
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex numbers ``[..., n]`` as real ones ``[..., 2 n]``; others as they are."""
+    import torch
+
+    if not tensor.is_complex():
+        return tensor
+    pairs = torch.view_as_real(tensor.resolve_conj())
+    return pairs.flatten(-2) if tensor.dim() else pairs
 
 
 def _absolute(out: torch.Tensor, ref: torch.Tensor) -> float:

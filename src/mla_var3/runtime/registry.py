@@ -146,10 +146,8 @@ def _imported(module: str) -> ModuleType:
 
 
 def _parsed(file: Path) -> ast.Module:
-    try:
-        return ast.parse(inputs.read_text(file))
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise PlanError(f"{file} is not Python: {error}") from error
+    with inputs.faults_as(PlanError, str(file)):
+        return inputs.read_python(file)
 
 
 @once_per_content  # Versions share files.

@@ -14,6 +14,8 @@ from cuda.tile._numeric_semantics import RoundingMode
 from mla_var3.errors import InterpreterError
 from mla_var3.interpreter import taint
 from mla_var3.interpreter.arrays import Pointer
+from mla_var3.interpreter.conversions import cast, flush_subnormals, full, round_float
+from mla_var3.interpreter.exact import exact_directed, fma, sqrt
 from mla_var3.interpreter.handlers import handler
 from mla_var3.interpreter.lowering import Lowering
 from mla_var3.interpreter.ops import scalars
@@ -21,20 +23,7 @@ from mla_var3.interpreter.ops.undetermined import undefined_result, with_fresh
 from mla_var3.interpreter.probes import wrap_checked
 from mla_var3.interpreter.program import Env, Runtime, Step, line_of
 from mla_var3.interpreter.taint import Origin
-from mla_var3.interpreter.values import (
-    cast,
-    exact_directed,
-    flush_subnormals,
-    fma,
-    from_bits,
-    full,
-    round_float,
-    sqrt,
-    to_bits,
-    to_scalar,
-    to_tensor,
-    wrap,
-)
+from mla_var3.interpreter.values import from_bits, to_bits, to_scalar, to_tensor, wrap
 
 Binary = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Unary = Callable[[torch.Tensor], torch.Tensor]

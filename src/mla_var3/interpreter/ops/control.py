@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,6 +21,7 @@ from mla_var3.interpreter.program import (
     CONTINUE,
     END,
     RETURN,
+    Code,
     Env,
     Run,
     Runtime,
@@ -55,58 +56,92 @@ def _same(old: Any, new: Any) -> bool:
     return not isinstance(old, torch.Tensor) and not isinstance(new, torch.Tensor) and old == new
 
 
+#: Iterations that look at shared memory and change none, after which others may run.
+_PATIENCE = 64
+
+
+class _Loop(NamedTuple):
+    """What counted loops and others have.
+
+    Attributes:
+        initial: Slots of what the first iteration is given.
+        body_vars: Slots of what an iteration is given.
+        results: Slots of what the loop leaves.
+        where: Its line.
+        code: Its body.
+    """
+
+    initial: Sequence[int]
+    body_vars: Sequence[int]
+    results: Sequence[int]
+    where: SourceLine
+    code: Code
+
+    @property
+    def size(self) -> int:
+        """Steps of an iteration."""
+        return max(1, self.code.size)
+
+    def finish(self, env: Env, rt: Runtime, sources: Sequence[int]) -> None:
+        """Leave the results."""
+        _hand_over(env, rt, sources[: len(self.results)], self.results)
+
+
 @handler("loop")
 def loop(op: Any, lo: Lowering) -> Any:
     """A counted loop, or one without end that leaves by break."""
-    initial = lo.slots(op.initial_values)
-    body_vars = lo.slots(op.body_vars)
-    results = lo.slots(op.result_vars)
-    where = line_of(op)
-    code = lo.block(op.body)
-    size = max(1, code.size)
+    one = _Loop(
+        lo.slots(op.initial_values), lo.slots(op.body_vars), lo.slots(op.result_vars),
+        line_of(op), lo.block(op.body),
+    )  # fmt: skip
+    return _counted(op, lo, one) if op.is_for_loop else _endless(one)
 
-    def finish(env: Env, rt: Runtime, sources: Sequence[int]) -> None:
-        _hand_over(env, rt, sources[: len(results)], results)
 
-    if op.is_for_loop:
-        bounds = lo.slots((op.start, op.stop, op.step))
-        counter, place = lo.slot(op.induction_var), place_of(where)
-        fixed = all(lo.constant(bound) is not None for bound in (op.start, op.stop, op.step))
-        kind = "fixed loop" if fixed else "loop"
+def _counted(op: Any, lo: Lowering, one: _Loop) -> Any:
+    initial, body_vars, _, where, code = one
+    bounds, size = lo.slots((op.start, op.stop, op.step)), one.size
+    counter, place = lo.slot(op.induction_var), place_of(where)
+    fixed = all(lo.constant(bound) is not None for bound in (op.start, op.stop, op.step))
+    kind = "fixed loop" if fixed else "loop"
 
-        def counted(env: Env, rt: Runtime) -> Run:
+    def counted(env: Env, rt: Runtime) -> Run:
+        if rt.taints:
+            in_decision(rt, bounds, where, "the bounds of a loop")
+        start, stop, by = (env[b] for b in bounds)
+        if by <= 0:
+            raise InterpreterError(
+                f"{where[0]}:{where[1]}: block {rt.block} steps a loop by {by}; "
+                "the step of a range must be positive"
+            )
+        _hand_over(env, rt, initial, body_vars)
+        turns = len(range(start, stop, by))
+        rt.went(kind, place, "none" if not turns else "one" if turns == 1 else "many")
+        idle = 0
+        for i in range(start, stop, by):
+            rt.spend(size, where)
+            env[counter] = i
             if rt.taints:
-                in_decision(rt, bounds, where, "the bounds of a loop")
-            start, stop, by = (env[b] for b in bounds)
-            if by <= 0:
-                raise InterpreterError(
-                    f"{where[0]}:{where[1]}: block {rt.block} steps a loop by {by}; "
-                    "the step of a range must be positive"
-                )
-            _hand_over(env, rt, initial, body_vars)
-            turns = len(range(start, stop, by))
-            rt.went(kind, place, "none" if not turns else "one" if turns == 1 else "many")
-            idle = 0
-            for i in range(start, stop, by):
-                rt.spend(size, where)
-                env[counter] = i
-                if rt.taints:
-                    rt.taints.pop(counter, None)
-                version, looks = rt.memory.version, rt.memory.looks
-                signal = yield from code.run(env, rt)
-                if signal is None or signal.kind == RETURN:
-                    return signal
-                _hand_over(env, rt, signal.slots, body_vars)
-                if signal.kind == BREAK:
-                    break
-                if version == rt.memory.version and looks != rt.memory.looks:
-                    idle += 1
-                    if idle % _PATIENCE == 0:
-                        yield Wait(where, idle=False)
-            finish(env, rt, body_vars)
-            return None
+                rt.taints.pop(counter, None)
+            version, looks = rt.memory.version, rt.memory.looks
+            signal = yield from code.run(env, rt)
+            if signal is None or signal.kind == RETURN:
+                return signal
+            _hand_over(env, rt, signal.slots, body_vars)
+            if signal.kind == BREAK:
+                break
+            if version == rt.memory.version and looks != rt.memory.looks:
+                idle += 1
+                if idle % _PATIENCE == 0:
+                    yield Wait(where, idle=False)
+        one.finish(env, rt, body_vars)
+        return None
 
-        return counted
+    return counted
+
+
+def _endless(one: _Loop) -> Any:
+    initial, body_vars, _, where, code = one
+    size = one.size
 
     def endless(env: Env, rt: Runtime) -> Run:
         _hand_over(env, rt, initial, body_vars)
@@ -119,7 +154,7 @@ def loop(op: Any, lo: Lowering) -> Any:
             if signal is None or signal.kind == RETURN:
                 return signal
             if signal.kind == BREAK:
-                finish(env, rt, signal.slots)
+                one.finish(env, rt, signal.slots)
                 return None
             _hand_over(env, rt, signal.slots, body_vars)
             if version != rt.memory.version:
@@ -134,10 +169,6 @@ def loop(op: Any, lo: Lowering) -> Any:
                 yield Wait(where, idle=False)
 
     return endless
-
-
-#: Iterations that look at shared memory and change none, after which others may run.
-_PATIENCE = 64
 
 
 def _never_ends(rt: Runtime, where: SourceLine) -> InterpreterError:

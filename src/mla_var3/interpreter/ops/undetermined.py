@@ -14,10 +14,11 @@ from cuda.tile import _datatype as dt
 from cuda.tile._datatype import DType
 
 from mla_var3.interpreter import taint
+from mla_var3.interpreter.conversions import full
 from mla_var3.interpreter.launch_report import SourceLine
 from mla_var3.interpreter.lowering import Lowering
 from mla_var3.interpreter.program import Env, Runtime, Step
-from mla_var3.interpreter.values import full, held_dtype, wrap_int
+from mla_var3.interpreter.values import held_dtype, wrap_int
 
 #: What hardware gives for padding that no mode determines: the tensor memory accelerator fills
 #: with zeros (CUDA driver API, cuTensorMapEncodeTiled, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE).
