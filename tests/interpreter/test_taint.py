@@ -165,3 +165,42 @@ def test_origins_past_the_last_bit_share_it() -> None:
     assert bits == [1 << min(line, _BITS - 1) for line in range(_BITS + 3)]
     assert len(origins.named(1 << (_BITS - 1))) == 4
     assert [one.where for one in origins.named(0b101)] == [("k.py", 0), ("k.py", 2)]
+
+
+@ct.kernel
+def both(x, n, out, OP: Int):
+    a = ct.load(x, (0,), (8,))
+    b = ct.load(n, (0,), (8,))
+    if OP == 0:
+        c = a // b
+    elif OP == 1:
+        c = a << b
+    elif OP == 2:
+        c = a >> b
+    elif OP == 3:
+        c = a % b
+    else:
+        c = ct.cdiv(a, b)
+    ct.store(out, (0,), c)
+
+
+@pytest.mark.parametrize("op", range(5))
+@pytest.mark.parametrize("padded", range(3))
+@pytest.mark.parametrize("undefined", range(3))
+def test_what_an_operation_leaves_open_is_told_beside_its_operands(
+    op: int, padded: int, undefined: int
+) -> None:
+    """Elements that are undetermined before it, and elements of which its result is none."""
+    bad = 32 if op in (1, 2) else 0
+    n = torch.tensor([bad] * undefined + [1] * (8 - undefined), dtype=torch.int32)
+    x, out = torch.ones(8 - padded, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    report = run(both, x, n, out, op)
+    made = "shift-range" if op in (1, 2) else "division-by-zero"
+    counts = {}
+    for one in report.diagnostics:
+        found = re.search(r"\((\d+) elements\)", one.message)
+        counts[one.kind] = int(found[1]) if found else 1
+    # How many elements are open for whatever reason.
+    every = padded + undefined
+    wanted = {"undetermined-padding": padded, made: undefined}
+    assert counts == {kind: every for kind, count in wanted.items() if count}
