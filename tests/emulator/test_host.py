@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from mla_var3.emulator.commands import _divided
+from mla_var3.emulator.host import _hardware
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.script import _untimed
 from mla_var3.paths import repo_root
@@ -170,3 +171,13 @@ def test_a_benchmark_runs_once_what_nothing_has_launched(launched, runs, generat
     emulation = SimpleNamespace(launches=launched)
     assert _untimed(emulation, ran.append, **given, iterations=9) == 1.0
     assert ran == runs
+
+
+@pytest.mark.parametrize(("asked", "size", "clusters"), [(4, 1, 4), (4, 2, 2), (4, 3, 1), (1, 2, 1)])
+def test_the_device_has_what_the_dsl_asks_for(asked: int, size: int, clusters: int) -> None:
+    """So many multiprocessors, at least one cluster, and the 50 MiB of L2 cache of an H100."""
+    told = _hardware(SimpleNamespace(count_asked=lambda: asked))
+    assert told["get_device_multiprocessor_count"](None) == asked
+    assert told["get_max_active_clusters"](None, size) == clusters
+    assert told["get_l2_cache_size_in_bytes"](None) == 50 * 1024**2
+    assert told["__init__"](None) is None

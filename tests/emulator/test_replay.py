@@ -241,3 +241,15 @@ def test_the_clock_of_tensor_memory_is_that_of_compute_capability_10():
         instruction(0, "tcgen05.ld.sync.aligned.32x32b.x2.b32"), args=("{%r1, %r2}", "[%r3]")
     )
     assert Durations().issue(load) == 2
+
+
+@pytest.mark.parametrize("stuck", [1, 2, 3])
+def test_the_first_of_those_that_wait_for_ever_is_named(stuck: int) -> None:
+    trace = Trace(4)
+    trace.run(0, [3], 0, 2)
+    for warp in range(stuck):
+        trace.add(0, [warp], "wait", 4 + warp, f"its own {warp}")
+        trace.add(0, [warp], "arrive", 0, f"its own {warp}")
+    said = f"{stuck} warps wait for what it does not hold, the first at instruction 4"
+    with pytest.raises(EmulatorError, match=said):
+        played(trace)

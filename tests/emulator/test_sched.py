@@ -207,3 +207,33 @@ def test_other_warps_at_a_short_branch_are_other_threads(seed: int | None) -> No
     assert launch(TURNS, [out], 1, 96, options=Options(seed=seed)).diagnostics == []
     assert out[::32].tolist() == [3, 2, 1]
     assert out.sum() == 6
+
+
+#: The first warp looks at a word of shared memory until the second, which stands behind, writes it.
+SPINS = Snippet(
+    {
+        "start": "mov.u32 %r2, a; mov.u32 %r4, 0; setp.ge.u32 %p1, %r1, 32; @%p1 bra LAST;",
+        "look": "LOOK: ld.volatile.shared.u32 %r5, [%r2]; setp.eq.u32 %p2, %r5, 7; @!%p2 bra LOOK;",
+        "seen": "st.global.u32 [%rd0], %r5; bra END;",
+        "last": "LAST: mov.u32 %r6, 7; st.volatile.shared.u32 [%r2], %r6;",
+        "end": "END:",
+    },
+    words=(1,),
+)
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_who_looks_for_ever_lets_those_behind_run(seed: int | None) -> None:
+    """The lowest instruction goes first, but not without an end."""
+    (out,), done = SPINS.run(options=Options(seed=seed, checks=False, max_steps=100_000))
+    assert out.tolist() == [7]
+    assert done.diagnostics == []
+
+
+@pytest.mark.parametrize("quantum", [1, 3, 1000])
+def test_a_turn_says_whether_the_cluster_has_ended(quantum: int) -> None:
+    m = machine(snippet=Snippet({"all": "bar.sync 0; bar.sync 0; bar.sync 0;"}))
+    said = []
+    while m.scheduler.fragments:
+        said.append(m.scheduler.run(quantum))
+    assert said == [False] * (len(said) - 1) + [True]

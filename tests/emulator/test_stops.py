@@ -100,12 +100,17 @@ WAITING = Snippet(
 )  # fmt: skip
 
 
-def test_named_barriers_are_listed_with_who_is_there():
-    _, done = WAITING.run(options=Options(stop=Stop("kernel.py", WAITING.line("here"), 40)))
+@pytest.mark.parametrize("number", [0, 3, 15])
+def test_named_barriers_are_listed_with_who_is_there(number: int):
+    edits = {
+        name: WAITING.steps[name].replace("bar.sync 3,", f"bar.sync {number},")
+        for name in ("sync", "late")
+    }
+    _, done = WAITING.run(edits, options=Options(stop=Stop("kernel.py", WAITING.line("here"), 40)))
     lines = {line.strip() for text in done.printed for line in text.splitlines()}
     named = {line for line in lines if line.startswith("named barrier")}
     for cta in (0, 1):
-        assert f"named barrier 3 of CTA {cta}: 32 of 64 threads there" in named
+        assert f"named barrier {number} of CTA {cta}: 32 of 64 threads there" in named
         assert f"named barrier 5 of CTA {cta}: 32 of all threads there" in named
 
 
