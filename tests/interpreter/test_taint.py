@@ -204,3 +204,40 @@ def test_what_an_operation_leaves_open_is_told_beside_its_operands(
     every = padded + undefined
     wanted = {"undetermined-padding": padded, made: undefined}
     assert counts == {kind: every for kind, count in wanted.items() if count}
+
+
+@ct.kernel
+def divided_by_a_combiner(x, out):
+    def quotient(a, b):
+        return a // b
+
+    tile = ct.load(x, (0,), (4,))
+    ct.store(out, (0,), ct.reduce(tile, axis=0, func=quotient, identity=1, keepdims=True))
+
+
+def test_a_division_by_zero_in_a_combiner_is_told_at_once() -> None:
+    out = torch.zeros(1, dtype=torch.int32)
+    for values, found in (([64, 2, 2, 2], []), ([64, 2, 0, 2], ["division-by-zero"])):
+        report = run(divided_by_a_combiner, torch.tensor(values, dtype=torch.int32), out)
+        assert [d.kind for d in report.diagnostics] == found
+    assert "reaches a reduction or scan" in report.diagnostics[0].message
+
+
+@ct.kernel
+def opened(x, out):
+    ct.store(out, (0,), ct.load(x, (0,), (4,)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shown"),
+    [
+        (torch.bool, True), (torch.int8, -0x5B), (torch.uint8, 0xA5), (torch.int16, -0x5A5B),
+        (torch.uint16, 0xA5A5), (torch.int32, -0x2A5A5A5B), (torch.uint32, 0xD5A5A5A5),
+        (torch.int64, 0x5DEECE66D5A5A5A5),
+    ],
+)  # fmt: skip
+def test_what_is_open_is_a_number_that_stands_out(dtype: torch.dtype, shown: int) -> None:
+    """The poison of integers wrapped to their width; of conditions True."""
+    out = torch.zeros(4, dtype=dtype)
+    run(opened, torch.zeros(2, dtype=dtype), out)
+    assert out.tolist() == [0, 0, shown, shown]
