@@ -355,7 +355,10 @@ def test_a_set_bit_is_found_whatever_is_a_constant(
 ) -> None:
     """Operands of ``fns`` may be numbers in the text, or registers, in any mix."""
     given_ = (mask, base, n & MASK if not constant[2] else n)
-    texts = [str(x) if known else f"%i{i}" for i, (x, known) in enumerate(zip(given_, constant, strict=True))]
+    texts = [
+        str(x) if known else f"%i{i}"
+        for i, (x, known) in enumerate(zip(given_, constant, strict=True))
+    ]
     inputs = [np.full(4, x & MASK, np.uint32) for x in given_]
     out = evaluate(f"fns.b32 %o, {', '.join(texts)};", inputs, np.uint32)
     assert out.tolist() == [nth_set(mask, base, n) & MASK] * 4

@@ -173,7 +173,9 @@ def test_a_benchmark_runs_once_what_nothing_has_launched(launched, runs, generat
     assert ran == runs
 
 
-@pytest.mark.parametrize(("asked", "size", "clusters"), [(4, 1, 4), (4, 2, 2), (4, 3, 1), (1, 2, 1)])
+@pytest.mark.parametrize(
+    ("asked", "size", "clusters"), [(4, 1, 4), (4, 2, 2), (4, 3, 1), (1, 2, 1)]
+)
 def test_the_device_has_what_the_dsl_asks_for(asked: int, size: int, clusters: int) -> None:
     """So many multiprocessors, at least one cluster, and the 50 MiB of L2 cache of an H100."""
     told = _hardware(SimpleNamespace(count_asked=lambda: asked))

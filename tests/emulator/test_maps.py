@@ -36,7 +36,9 @@ def test_a_map_is_read_once_and_again_after_it_was_changed(start: int) -> None:
     maps.replace("box_dim", np.full(64, at), "global", 1, np.full(64, 4), everyone, 0)
     assert maps.at(at, 0) == replace(MAP, base=0, box=(16, 4))
     assert maps.at(at + 128, 0).dims == (9, 9)
-    maps.replace("global_address", np.full(64, at + 128), "global", 0, np.full(64, 512), everyone, 0)
+    maps.replace(
+        "global_address", np.full(64, at + 128), "global", 0, np.full(64, 512), everyone, 0
+    )
     assert maps.at(at + 128, 0) == replace(MAP, base=512, dims=(9, 9))
     assert maps.at(at, 0).base == 0
 

@@ -1,4 +1,4 @@
-# ruff: noqa: E501  # A PTX statement stays on its line.
+# A PTX statement stays on its line.
 """Named barriers on a clock: every phase is told apart from those before it."""
 
 from __future__ import annotations
@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from mla_var3.emulator.options import Options
-from mla_var3.emulator.replay import Replay
 from mla_var3.emulator.program import Program
+from mla_var3.emulator.replay import Replay
 from mla_var3.gpuless.ptx import parse
 from tests.emulator.events import Snippet
 

@@ -24,10 +24,14 @@ def _kernel(parameters: str, body: str, shared: str = "") -> str:
 
 
 @pytest.mark.parametrize("space", ["global", "shared", ""])
-@pytest.mark.parametrize("kind", ["s8", "u8", "b8", "s16", "u16", "b16", "s32", "u32", "b32", "u64", "s64", "b64"])
+@pytest.mark.parametrize(
+    "kind", ["s8", "u8", "b8", "s16", "u16", "b16", "s32", "u32", "b32", "u64", "s64", "b64"]
+)
 @pytest.mark.parametrize("register", [16, 32, 64])
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_a_load_extends_what_it_reads_by_its_sign(space: str, kind: str, register: int, count: int) -> None:
+def test_a_load_extends_what_it_reads_by_its_sign(
+    space: str, kind: str, register: int, count: int
+) -> None:
     """32 threads read elements side by side at an offset; a signed type fills with its sign."""
     width = int(kind[1:]) // 8
     if 8 * width > register or width * count > 16:
@@ -79,7 +83,9 @@ def test_a_parameter_is_read_at_its_offset(data: st.DataObject) -> None:
     body = f"ld.param.u64 %a0, [y]; ld.param{vector}.{sign}{8 * width} {target}, {place}; {stores}"
     given_ = bytes(data.draw(st.binary(min_size=32, max_size=32)))
     out, last = np.zeros(count, np.uint64), np.zeros(1, np.uint64)
-    text = _kernel(".param .u32 n, .param .align 16 .b8 given[32], .param .u64 y, .param .u64 z", body)
+    text = _kernel(
+        ".param .u32 n, .param .align 16 .b8 given[32], .param .u64 y, .param .u64 z", body
+    )
     assert launch(text, [7, given_, out, last], 1, 1).diagnostics == []
     letter = "i" if sign == "s" else "u"
     wanted = np.frombuffer(given_, f"{letter}{width}")[at // width :][:count]

@@ -24,6 +24,8 @@ def test_an_unknown_model_is_refused_with_those_there_are() -> None:
         options.model("weak")
 
 
-@pytest.mark.parametrize(("seed", "said"), [(None, "lowest pc first"), (0, "seed 0"), (7, "seed 7")])
+@pytest.mark.parametrize(
+    ("seed", "said"), [(None, "lowest pc first"), (0, "seed 0"), (7, "seed 7")]
+)
 def test_a_schedule_has_a_name(seed: int | None, said: str) -> None:
     assert options.Options(seed=seed).schedule == said

@@ -106,7 +106,9 @@ def test_of_each_warp_only_the_first_difference_is_told(data: st.DataObject) -> 
     step = st.tuples(st.sampled_from(["run", "wait"]), st.integers(0, 3))
     sides = [data.draw(st.lists(st.lists(step, max_size=5), min_size=2, max_size=2)) for _ in "ab"]
     lines = [
-        Timeline([Span(what, w, t, t + 1, pc) for w in (0, 1) for t, (what, pc) in enumerate(side[w])])
+        Timeline(
+            [Span(what, w, t, t + 1, pc) for w in (0, 1) for t, (what, pc) in enumerate(side[w])]
+        )
         for side in sides
     ]
     wanted = []

@@ -115,7 +115,10 @@ def test_loops_end_as_in_python(stop: int, skip: int, size: tuple[int, int]) -> 
     for i in range(size[0]):
         if i == skip:
             continue
-        total += sum(i * 100 + j for j in itertools.takewhile(lambda j: i * j < stop, range(size[1])))
+        for j in range(size[1]):
+            if i * j >= stop:
+                break
+            total += i * 100 + j
         rounds += 1
     while rounds > 0:
         rounds, total = rounds - 2, total + 10000
@@ -131,9 +134,9 @@ def spins(flag, y, ROUNDS: Int):
     if i > 0:
         heard = 0
         for _ in range(ROUNDS):
-            heard = heard | ct.atomic_add(
-                flag, (i - 1,), 0, memory_order=ct.MemoryOrder.ACQUIRE
-            ).item()
+            heard = (
+                heard | ct.atomic_add(flag, (i - 1,), 0, memory_order=ct.MemoryOrder.ACQUIRE).item()
+            )
     ct.store(y, (i,), heard)
     ct.atomic_add(flag, (i,), 1, memory_order=ct.MemoryOrder.RELEASE)
 
@@ -197,7 +200,9 @@ def prints_block(x):
     ct.printf("%d %d\n", ct.bid(0), ct.bid(1))
 
 
-@pytest.mark.parametrize("blocks", [None, frozenset({(1, 0, 0)}), frozenset({(0, 1, 0), (2, 2, 0)})])
+@pytest.mark.parametrize(
+    "blocks", [None, frozenset({(1, 0, 0)}), frozenset({(0, 1, 0), (2, 2, 0)})]
+)
 def test_blocks_that_are_asked_for_print(
     blocks: frozenset[tuple[int, int, int]] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
