@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.emulator.events import Snippet
+from tests.emulator.events import COPY, INIT, Snippet
 from tests.emulator.machines import machine
 
 
@@ -125,3 +125,30 @@ def test_a_cluster_begins_with_nothing_of_the_last() -> None:
     assert m.special["ctaid_x"].tolist() == [6] * 64 + [7] * 64
     assert [set(m.special[f"ctaid_{a}"].tolist()) for a in "yz"] == [{2}, {1}]
     assert m.special["smid"].tolist() == [80] * 64 + [81] * 64
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        (256, None), (512, "is left with 256 bytes expected that nothing brings"),
+        (0, "got 256 bytes more than expected"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("second", [False, True])
+def test_bytes_that_are_left_at_the_end_are_told(
+    expected: int, said: str | None, second: bool
+) -> None:
+    """Of either CTA of a cluster, by the address that its threads know."""
+    kernel = Snippet(
+        {
+            "init": INIT + f" mov.u32 %r9, %cluster_ctarank; setp.ne.u32 %p4, %r9, {int(second)}; @%p1 bra END; @%p4 bra END;",
+            "load": f"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r3+8], {expected}; {COPY} [%r2], [%rd0], 256, [%r3+8];",
+            "end": "END: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
+        },
+        words=(64,),
+        grid=2,
+        cluster=2,
+    )  # fmt: skip
+    _, done = kernel.run({} if expected else {"load": f"{COPY} [%r2], [%rd0], 256, [%r3+8];"})
+    found = [d.message for d in done.diagnostics if d.kind == "barrier-bytes"]
+    assert found == ([] if said is None else [f"the mbarrier at shared 0xc08 {said}"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -237,3 +239,21 @@ def test_a_turn_says_whether_the_cluster_has_ended(quantum: int) -> None:
     while m.scheduler.fragments:
         said.append(m.scheduler.run(quantum))
     assert said == [False] * (len(said) - 1) + [True]
+
+
+def test_the_order_of_warpgroups_is_drawn_anew_now_and_then() -> None:
+    """Every twentieth choice, and the same for the same seed."""
+    orders = []
+    for _ in range(2):
+        m = machine((512, 1, 1), seed=5)
+        told = []
+        for _ in range(61):
+            m.scheduler._next()
+            told.append(tuple(m.scheduler.order))
+        orders.append(told)
+    assert orders[0] == orders[1]
+    for i, (before, after) in enumerate(itertools.pairwise(orders[0]), 1):
+        assert sorted(after) == [0, 1, 2, 3]
+        if i % 20:
+            assert before == after
+    assert len({orders[0][i] for i in (0, 20, 40, 60)}) > 1
