@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mla_var3.emulator.launcher import launch
+from mla_var3.emulator.options import MODELS, Options
 
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n"
 BYTES = np.random.default_rng(3).integers(0, 256, 512, np.uint8)
@@ -124,3 +125,37 @@ def test_lanes_read_vectors_of_several_arrays(width: int, count: int, arrays: in
     got = rows[-1].reshape(32, size)
     for lane in range(32):
         assert (got[lane] == rows[lane % arrays].reshape(32, size)[lane]).all()
+
+
+@pytest.mark.parametrize(("width", "count"), [(1, 4), (2, 2), (4, 1), (4, 2), (4, 4), (8, 2)])
+@pytest.mark.parametrize("other", [None, 0, -1])
+@pytest.mark.parametrize("lane", [0, 17])
+def test_two_warps_may_store_the_same_where_the_model_says_so(
+    width: int, count: int, other: int | None, lane: int
+) -> None:
+    """Every element of a vector must be the same in both; one lane may differ in one."""
+    size, bank = width * count, "d" if width == 8 else "r" if width == 4 else "h"
+    regs = [f"%{bank}{i}" for i in range(count)]
+    source = regs[0] if count == 1 else "{" + ", ".join(regs) + "}"
+    vector = f".v{count}" if count > 1 else ""
+    code = f"b{max(16, 8 * width)}"
+    values = " ".join(f"mov.{code} {r}, {11 + 2 * i};" for i, r in enumerate(regs))
+    changed = "" if other is None else f"@%p1 mov.{code} {regs[other]}, 99;"
+    body = (
+        f"ld.param.u64 %a0, [y]; mov.u32 %t0, %tid.x; and.b32 %t1, %t0, 31; {values} "
+        f"setp.eq.u32 %p1, %t0, {32 + lane}; {changed} mul.wide.u32 %a1, %t1, {size}; "
+        f"add.u64 %a0, %a0, %a1; setp.lt.u32 %p2, %t0, 32; "
+        + " ".join(f"@{p} st.global{vector}.b{8 * width} [%a0], {source};" for p in ("%p2", "!%p2"))
+    )
+    text = _kernel(".param .u64 y", body)
+    for model in MODELS.values():
+        for seed in (None, 1):
+            room = np.zeros(32 * size + 16, np.uint8)
+            out = room[-room.ctypes.data % 16 :][: 32 * size].view(f"u{width}")
+            done = launch(text, [out], 1, 64, options=Options(model=model, seed=seed))
+            races = [d.kind for d in done.diagnostics]
+            assert races == (["global-race"] if other is not None or not model.equal_stores else [])
+            same = np.tile(11 + 2 * np.arange(count), 32).reshape(32, count)
+            assert (np.delete(out.reshape(32, count), lane, 0) == same[1:]).all()
+            if other is not None:
+                assert out.reshape(32, count)[lane][other] == 99
