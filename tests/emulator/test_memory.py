@@ -159,3 +159,49 @@ def test_two_warps_may_store_the_same_where_the_model_says_so(
             assert (np.delete(out.reshape(32, count), lane, 0) == same[1:]).all()
             if other is not None:
                 assert out.reshape(32, count)[lane][other] == 99
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_elements_may_be_numbers_or_nowhere(data: st.DataObject) -> None:
+    """A vector that is stored may hold numbers of the text; one that is loaded may drop some."""
+    width = data.draw(st.sampled_from([2, 4, 8]))
+    count = data.draw(st.sampled_from([n for n in (1, 2, 4) if n * width <= 16]))
+    space = data.draw(st.sampled_from(["global", "shared", "local"]))
+    bank, code = {2: "h", 4: "r", 8: "d"}[width], f"b{8 * width}"
+    numbers = [data.draw(st.integers(0, (1 << 8 * width) - 1)) for _ in range(count)]
+    written = [data.draw(st.booleans()) for _ in range(count)]
+    taken = [data.draw(st.booleans()) for _ in range(count)]
+    taken[0] |= count == 1
+    moves = " ".join(f"mov.{code} %{bank}{i}, {n};" for i, n in enumerate(numbers))
+    given_ = [
+        str(n) if w else f"%{bank}{i}"
+        for i, (n, w) in enumerate(zip(numbers, written, strict=True))
+    ]
+    found = [f"%{bank}{4 + i}" if t else "_" for i, t in enumerate(taken)]
+    vector = f".v{count}" if count > 1 else ""
+    pack = (lambda x: x[0]) if count == 1 else (lambda x: "{" + ", ".join(x) + "}")
+    size = width * count
+    where = {
+        "global": f"mul.wide.u32 %a2, %t0, {size}; add.u64 %a2, %a2, %a0;",
+        "shared": f"mov.u32 %t1, s; mad.lo.u32 %t1, %t0, {size}, %t1; cvt.u64.u32 %a2, %t1;",
+        "local": "mov.u64 %a2, held;",
+    }[space]
+    back = " ".join(
+        f"st.global.{code} [%a1+{width * i}], {f};" for i, f in enumerate(found) if f != "_"
+    )
+    body = (
+        f".local .align 16 .b8 held[16]; ld.param.u64 %a0, [x]; ld.param.u64 %a1, [y]; mov.u32 %t0, %tid.x; {moves} {where} "
+        f"st.{space}{vector}.{code} [%a2], {pack(given_)}; ld.{space}{vector}.{code} {pack(found)}, [%a2]; "
+        f"mul.wide.u32 %a3, %t0, {size}; add.u64 %a1, %a1, %a3; {back}"
+    )
+    text = _kernel(".param .u64 x, .param .u64 y", body, ".shared .align 16 .b8 s[512];")
+    rows = []
+    for _ in range(2):
+        room = np.zeros(32 * size + 16, np.uint8)
+        rows.append(room[-room.ctypes.data % 16 :][: 32 * size].view(f"u{width}"))
+    assert launch(text, rows, 1, 32).diagnostics == []
+    wanted = [n if t else 0 for n, t in zip(numbers, taken, strict=True)]
+    assert rows[1].reshape(32, count).tolist() == [wanted] * 32
+    if space == "global":
+        assert rows[0].reshape(32, count).tolist() == [numbers] * 32
