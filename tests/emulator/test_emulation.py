@@ -22,9 +22,14 @@ def test_what_stopped_a_launch_is_raised_in_place_of_what_came_of_it() -> None:
     """Host code that was told of a failure ends with an error of its own."""
     with pytest.raises(KeyError), emulation.emulating():
         raise KeyError("its own")
-    with pytest.raises(EmulatorError, match="stopped") as caught, emulation.emulating() as now:
-        now.failure = EmulatorError("stopped")
-        raise KeyError("its own")
+
+    def stopped() -> None:
+        with emulation.emulating() as now:
+            now.failure = EmulatorError("stopped")
+            raise KeyError("its own")
+
+    with pytest.raises(EmulatorError, match="stopped") as caught:
+        stopped()
     assert isinstance(caught.value.__cause__, KeyError)
     with emulation.emulating(), pytest.raises(EmulatorError, match="active already"):
         emulation.emulating().__enter__()

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """The machine's own bookkeeping: where threads belong, what a cluster begins with."""
 
 from __future__ import annotations
