@@ -277,3 +277,12 @@ def test_each_field_has_bits_of_its_own() -> None:
     for own in bits.values():
         assert not own & every
         every |= own
+
+
+@pytest.mark.parametrize("rank", [1, 3, 5])
+@pytest.mark.parametrize("extent", [1, 1 << 20, (1 << 30) - 1, 1 << 30, 1 << 31])
+def test_an_extent_that_no_tensor_has_is_none(rank: int, extent: int) -> None:
+    for axis in range(rank):
+        dims = [64] * rank
+        dims[axis] = extent
+        assert replace(example(rank), dims=tuple(dims)).is_ragged is (extent >= 1 << 30)
