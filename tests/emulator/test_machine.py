@@ -153,3 +153,26 @@ def test_bytes_that_are_left_at_the_end_are_told(
     _, done = kernel.run({} if expected else {"load": f"{COPY} [%r2], [%rd0], 256, [%r3+8];"})
     found = [d.message for d in done.diagnostics if d.kind == "barrier-bytes"]
     assert found == ([] if said is None else [f"the mbarrier at shared 0xc08 {said}"])
+
+
+@pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 2), (4, 2, 1)])
+@pytest.mark.parametrize("block", [(32, 1, 1), (7, 3, 2), (96, 2, 1)])
+def test_a_kernel_is_told_of_its_shape(
+    cluster: tuple[int, int, int], block: tuple[int, int, int]
+) -> None:
+    """What does not depend on the thread, in every CTA of a cluster."""
+    grid = tuple(3 * n for n in cluster)
+    m = machine(block, cluster, grid)
+    threads, ctas = int(np.prod(block)), int(np.prod(cluster))
+    wanted = {
+        "cluster_nctarank": ctas, "is_explicit_cluster": int(ctas > 1),
+        "nwarpid": -(-threads // 32), "nsmid": 4,
+        **{f"ntid_{axis}": n for axis, n in zip("xyz", block, strict=True)},
+        **{f"nctaid_{axis}": n for axis, n in zip("xyz", grid, strict=True)},
+        **{f"nclusterid_{axis}": 3 for axis in "xyz"},
+        **{f"cluster_nctaid_{axis}": n for axis, n in zip("xyz", cluster, strict=True)},
+    }  # fmt: skip
+    assert {name: set(m.special[name].tolist()) for name in wanted} == {
+        name: {value} for name, value in wanted.items()
+    }
+    assert m.special["cluster_ctarank"].tolist() == [t // threads for t in range(threads * ctas)]
