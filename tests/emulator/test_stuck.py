@@ -33,7 +33,8 @@ def test_a_deadlock_is_told_where_each_waits(seed: int | None) -> None:
     """At a named barrier that lacks threads, at an mbarrier and at the barrier of the cluster."""
     kernel = Snippet(
         {
-            "init": INIT + " shr.u32 %r4, %r1, 5; setp.eq.u32 %p2, %r4, 1; setp.eq.u32 %p3, %r4, 2;",
+            "init": INIT
+            + " shr.u32 %r4, %r1, 5; setp.eq.u32 %p2, %r4, 1; setp.eq.u32 %p3, %r4, 2;",
             "apart": "@%p2 bra SECOND; @%p3 bra THIRD;",
             "named": "bar.sync 3, 64;",
             "over": "bra END;",

@@ -591,3 +591,23 @@ def test_a_wait_that_nobody_asks_again_is_left_for_those_who_know() -> None:
     OTHER: mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 0; selp.u32 %o, 1, 0, %p2; END:"""
     out = evaluate(body, [np.zeros(64, np.uint32)], np.uint32)
     assert out.tolist() == [1] * 32 + [0] * 32
+
+
+@pytest.mark.parametrize("first", ["", "mbarrier.init.shared.b64 [%r3], 1;"])
+@pytest.mark.parametrize(
+    "use", ["mbarrier.inval.shared.b64 [%r3];", "mbarrier.arrive.shared.b64 _, [%r3];"]
+)
+def test_what_is_no_barrier_is_not_used_as_one(first: str, use: str) -> None:
+    """Nor is it made invalid."""
+    kernel = Snippet(
+        {
+            "start": "mov.u32 %r3, bars; setp.ne.u32 %p1, %r1, 0; @%p1 bra END;",
+            "init": first,
+            "use": use,
+            "end": "END:",
+        }
+    )
+    _, done = kernel.run()
+    kinds = [(d.kind, d.at.line) for d in done.diagnostics]
+    assert bool(kinds) is not bool(first)
+    assert all(line == kernel.line("use") for _, line in kinds)
