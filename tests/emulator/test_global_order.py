@@ -374,3 +374,20 @@ def test_bytes_that_nothing_has_written_are_named(width: int) -> None:
     assert one.message == (
         f"global read of {width} bytes, {33 - width} bytes into a, that nothing has written"
     )
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_fence_says_nothing_of_what_comes_after_it(after: bool) -> None:
+    """A word that is stored without a release tells what its warp knew at its last fence."""
+    grid, word = Grid(), [BASE + 128]
+    first, second = grid.words
+    if not after:
+        grid.touch("write", 1, 0, [2], 1)
+    first.fence([0])
+    if after:
+        grid.touch("write", 1, 0, [2], 1)
+    first.release(word, np.array([0]), False)
+    second.acquire(word, np.array([3]), True)
+    grid.touch("write", 2, 3, [2], 4)
+    found = [(d.at.pc, d.other.pc) for d in grid.reporter.diagnostics]
+    assert found == ([(4, 1)] if after else [])

@@ -11,7 +11,7 @@ from mla_var3.emulator.options import DEFAULT, STRICT, Options
 from mla_var3.errors import EmulatorError
 from tests.emulator.events import COPY, Snippet, wait
 from tests.emulator.machines import machine
-from tests.emulator.snippets import evaluate
+from tests.emulator.snippets import evaluate, run
 
 STORE = "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; st.global.u32 [%rd4], %r6;"
 START = "mov.u32 %r2, a; mov.u32 %r3, bars; setp.ne.u32 %p1, %r1, 0;"
@@ -611,3 +611,15 @@ def test_what_is_no_barrier_is_not_used_as_one(first: str, use: str) -> None:
     kinds = [(d.kind, d.at.line) for d in done.diagnostics]
     assert bool(kinds) is not bool(first)
     assert all(line == kernel.line("use") for _, line in kinds)
+
+
+@pytest.mark.parametrize("arrivals", [0, 1])
+def test_a_test_that_is_answered_no_is_a_wait(arrivals: int) -> None:
+    """Of each warp that asks."""
+    body = f""".shared .align 8 .b8 bar[8]; mov.u32 %r3, bar; setp.ne.u32 %p1, %t, 0;
+    @%p1 bra READY; mbarrier.init.shared.b64 [%r3], 1; {"mbarrier.arrive.shared.b64 %rd0, [%r3];" * arrivals} READY: bar.sync 0;
+    mbarrier.test_wait.parity.shared.b64 %p2, [%r3], 0; selp.u32 %o, 1, 0, %p2;"""
+    out, done = run(body, [np.zeros(96, np.uint32)], np.uint32)
+    assert out.tolist() == [arrivals] * 96
+    (pc,) = (i.pc for i in done.counts.program.kernel.instructions if "test_wait" in i.op)
+    assert done.counts.waits[pc] == (0 if arrivals else 3)

@@ -241,3 +241,31 @@ def test_what_is_open_is_a_number_that_stands_out(dtype: torch.dtype, shown: int
     out = torch.zeros(4, dtype=dtype)
     run(opened, torch.zeros(2, dtype=dtype), out)
     assert out.tolist() == [0, 0, shown, shown]
+
+
+@ct.kernel
+def batched(x, y, out, SECOND: Int):
+    a = ct.load(x, (0, 0, 0), (2, 4, 4), padding_mode=ct.PaddingMode.ZERO)
+    b = ct.load(y, (0, 0, 0), (2, 4, 4))
+    c = (
+        ct.mma(b, a, ct.zeros((2, 4, 4), ct.float32))
+        if SECOND == 0
+        else ct.mma(a, b, ct.zeros((2, 4, 4), ct.float32))
+    )
+    ct.store(out, (0, 0, 0), c)
+
+
+@pytest.mark.parametrize("second", [0, 1])
+@pytest.mark.parametrize(("rows", "columns"), [(4, 3), (3, 4), (4, 4), (4, 2)])
+def test_products_of_a_batch_are_open_in_their_rows_or_columns(
+    second: int, rows: int, columns: int
+) -> None:
+    """Of both batches, those that an undetermined element has a part in."""
+    out = torch.zeros(2, 4, 4)
+    report = run(batched, torch.ones(2, 4, 4), torch.ones(2, rows, columns), out, second)
+    open_ = rows < 4 or columns < 4
+    if second:  # Columns of the second operand; a row that is open is a part of every column.
+        count = 2 * (16 if rows < 4 else 4 * (4 - columns))
+    else:
+        count = 2 * (16 if columns < 4 else 4 * (4 - rows))
+    assert said(report) == ([count] if open_ else [])
