@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mla_var3.emulator.launcher import launch
+from mla_var3.emulator.machine import Machine
+from mla_var3.emulator.options import Options
+from mla_var3.errors import EmulatorError
 from tests.emulator.events import COPY, INIT, Snippet
 from tests.emulator.machines import machine
 
@@ -176,3 +181,11 @@ def test_a_kernel_is_told_of_its_shape(
         name: {value} for name, value in wanted.items()
     }
     assert m.special["cluster_ctarank"].tolist() == [t // threads for t in range(threads * ctas)]
+
+
+def test_a_process_that_dies_ends_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters are spread over two, and neither says anything."""
+    monkeypatch.setattr(Machine, "run", lambda self, quantum=None: os._exit(3))
+    out = np.zeros(4, np.uint32)
+    with pytest.raises(EmulatorError, match="a process of the emulator died"):
+        launch(Snippet({"all": ""}, words=(4,)).text(), [out], 64, 64, options=Options(jobs=2))

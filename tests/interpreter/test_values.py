@@ -270,7 +270,7 @@ def test_constants_wrap(dtype: dt.DType) -> None:
 def test_what_a_sum_in_double_loses_decides_a_tie(
     factors: tuple[int, int], part: int, unit: int
 ) -> None:
-    """The product lies half way between two numbers of bfloat16, the term at a double's last bit."""
+    """The product lies half way between two numbers, the term at the last bit of a double."""
     a, b = factors
     for x, sign in itertools.product((a, -a), (1, -1)):
         term = sign * part * 2.0**unit
