@@ -364,3 +364,57 @@ def test_a_read_of_two_arrays_at_once_is_seen_in_both() -> None:
     assert (both.kind, both.times) == ("global-race", 2)
     apart = {"write": "WRITES: add.u64 %rd3, %rd3, 128; st.global.b32 [%rd3], %r1;"}
     assert kernel.run(apart, strict)[1].diagnostics == []
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("at", [0, 8, 16, 24])
+def test_a_vector_of_parameters_ends_with_them(count: int, at: int) -> None:
+    target = "%d2" if count == 1 else "{%d2, %d3}"
+    vector = ".v2" if count == 2 else ""
+    text = (
+        ".version 8.8\n.target sm_90a\n.address_size 64\n"
+        ".visible .entry k(.param .u64 o, .param .align 8 .b8 p[16]) {\n.reg .b64 %d<5>;\n"
+        "ld.param.u64 %d0, [o]; mov.b64 %d1, o; cvta.param.u64 %d1, %d1;\n"
+        f"add.u64 %d1, %d1, {at}; ld{vector}.b64 {target}, [%d1]; st.global.b64 [%d0], %d2; ret; }}\n"
+    )
+    end = len(Parameters(bytes(24)).bytes)
+    out = np.zeros(1, np.uint64)
+    if at + 8 * count <= end:
+        assert launch(text, [out, bytes(range(16))], 1, 1).diagnostics == []
+    else:
+        with pytest.raises(EmulatorError, match="parameters are read past their end"):
+            launch(text, [out, bytes(range(16))], 1, 1)
+
+
+@pytest.mark.parametrize("size", [64, 65, 66, 68, 72])
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_what_lies_past_the_end_is_told_once(size: int, width: int) -> None:
+    """Shared memory may end at any byte; where an access goes instead is aligned."""
+    held = {1: "%h1", 2: "%h1", 4: "%r4", 8: "%rd7"}[width]
+    kernel = Snippet(
+        {"fill": ACCESS.steps["start"], "access": f"ld.shared.b{8 * width} {held}, [%r2+80];"},
+        words=(16,),
+        shared=f".shared .align 16 .b8 a[{size}];",
+    )
+    _, done = kernel.run()
+    kinds = [d.kind for d in done.diagnostics]
+    assert [k for k in kinds if k != "uninitialized-read"] == ["out-of-bounds"]
+
+
+def test_bytes_of_each_kind_of_memory_are_counted() -> None:
+    kernel = Snippet(
+        {
+            "start": ".local .align 16 .b8 held[32]; mov.u64 %rd5, held; mov.u32 %r2, a; shl.b32 %r4, %r1, 2; add.u32 %r5, %r2, %r4; cvt.u64.u32 %rd3, %r4; add.u64 %rd4, %rd0, %rd3; mov.u32 %r6, 1; mov.u32 %r7, 2;",
+            "local": "st.local.v2.b32 [%rd5], {%r6, %r7}; ld.local.b32 %r8, [%rd5+4];",
+            "shared": "st.shared.b32 [%r5], %r6; ld.shared.b32 %r9, [%r5];",
+            "global": "st.global.b32 [%rd4], %r6; ld.global.b16 %h1, [%rd4];",
+        },
+        block=96,
+    )
+    _, done = kernel.run()
+    assert done.diagnostics == []
+    found = {what: int(count.sum()) for what, count in done.counts.bytes.items() if count.any()}
+    assert found == {
+        "local write": 96 * 8, "local read": 96 * 4, "shared write": 96 * 4,
+        "shared read": 96 * 4, "global write": 96 * 4, "global read": 96 * 2,
+    }  # fmt: skip

@@ -1,6 +1,7 @@
 # ruff: noqa: E501  # A PTX statement stays on its line.
 """Instructions of one thread against Python's own arithmetic, exact to the last bit."""
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -343,3 +344,37 @@ def test_halves_are_rounded_as_asked(value: float) -> None:
         out = evaluate(f"cvt.{mode}.f16x2.f32 %o, %i0, %i0;", [one], np.uint32)
         code = int(np.array(expected, np.float16).view(np.uint16))
         assert out.tolist() == [code << 16 | code], mode
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, MASK), st.integers(0, 31), st.integers(-33, 33), st.tuples(*[st.booleans()] * 3)
+)
+def test_a_set_bit_is_found_whatever_is_a_constant(
+    mask: int, base: int, n: int, constant: tuple[bool, ...]
+) -> None:
+    """Operands of ``fns`` may be numbers in the text, or registers, in any mix."""
+    given_ = (mask, base, n & MASK if not constant[2] else n)
+    texts = [
+        str(x) if known else f"%i{i}"
+        for i, (x, known) in enumerate(zip(given_, constant, strict=True))
+    ]
+    inputs = [np.full(4, x & MASK, np.uint32) for x in given_]
+    out = evaluate(f"fns.b32 %o, {', '.join(texts)};", inputs, np.uint32)
+    assert out.tolist() == [nth_set(mask, base, n) & MASK] * 4
+
+
+@pytest.mark.parametrize("text", INTEGER)
+def test_an_operand_may_be_a_number_in_the_text(text: str) -> None:
+    """Registers and constants give the same, in any mix."""
+    numbers = (0x80F00F21, 13, 0x1C05)
+    inputs = [np.full(4, x, np.uint32) for x in numbers]
+    wanted = evaluate(text, inputs, np.uint32).tolist()
+    assert wanted == [INTEGER[text](*numbers) & MASK] * 4
+    used = [i for i in range(3) if f"%i{i}" in text]
+    for size in range(1, len(used) + 1):
+        for chosen in itertools.combinations(used, size):
+            edited = text
+            for i in chosen:
+                edited = edited.replace(f"%i{i}", str(signed(numbers[i])))
+            assert evaluate(edited, inputs, np.uint32).tolist() == wanted, edited

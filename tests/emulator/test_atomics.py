@@ -8,8 +8,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mla_var3.emulator import launch
+from mla_var3.emulator.atomics import _modify
 from mla_var3.emulator.formats import from_bf16, to_bf16
 from mla_var3.emulator.options import Options
 from mla_var3.errors import EmulatorError
@@ -320,3 +323,31 @@ OVER: ret;
 """
     assert [d.kind for d in launch(text, [out], 1, 32).diagnostics] == ["out-of-bounds"]
     assert out[:30].ravel().tolist() == list(range(120))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_threads_that_meet_at_words_change_them_one_after_the_other(data: st.DataObject) -> None:
+    """Any number at any words, elements that follow each other, and lanes that are left out."""
+    op, kind = data.draw(st.sampled_from([x for x in OPS if "f" not in x[1][-3:-2] + x[1][:2]]))
+    width = int(re.search(r"\d+$", kind)[0]) // 8
+    count = data.draw(st.integers(1, 3))
+    words = np.array(data.draw(st.lists(st.integers(0, 5), min_size=8, max_size=8)), CODE[width])
+    n = data.draw(st.integers(1, 6))
+    index = np.array(data.draw(st.lists(st.integers(0, 8 - count), min_size=n, max_size=n)))
+    keep = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+    operands = [
+        np.array(data.draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)), CODE[width])
+        for _ in range(2 * count if op == "cas" and count == 1 else count)
+    ]
+    if op == "cas" and count > 1:
+        return
+    wanted, olds = words.copy(), np.zeros((count, n), CODE[width])
+    for j in range(count):
+        for i in np.flatnonzero(keep):
+            old = olds[j][i] = wanted[index[i] + j]
+            new = operands[1][i] if op == "cas" else 0
+            wanted[index[i] + j] = applied(op, kind, int(old), int(operands[j][i]), int(new))
+    got = _modify(words, index, op, kind, operands, count, keep)
+    assert words.tolist() == wanted.tolist()
+    assert [row[keep].tolist() for row in got] == [row[keep].tolist() for row in olds]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from collections.abc import Callable
@@ -409,3 +410,23 @@ def test_a_field_of_constant_place_is_put_into_a_word(start: int, length: int) -
         (y & ~field) | ((x << start) & field) for x, y in zip(a.tolist(), b.tolist(), strict=True)
     ]
     assert made.tolist() == [w & MASK[32] for w in wanted]
+
+
+@pytest.mark.parametrize("body", TABLE)
+def test_an_operand_may_be_a_number_in_the_text(body: str) -> None:
+    """Registers and constants give the same, in any mix."""
+    kinds, width, reference = TABLE[body]
+    out = np.uint32 if width == 32 else np.uint64
+    inputs = [x[20:24] for x in words(body, *kinds)]
+    for thread in range(0, 4, 3):
+        own = [np.full(4, x[thread]) for x in inputs]
+        given = [int(x[thread]) for x in inputs]
+        wanted = [reference(*given) & MASK[width]] * 4
+        used = [i for i in range(len(given)) if f"%i{i}" in body]
+        for size in range(1, len(used) + 1):
+            for chosen in itertools.combinations(used, size):
+                edited = body
+                for i in chosen:
+                    number = signed(given[i], 8 * inputs[i].itemsize)
+                    edited = edited.replace(f"%i{i}", str(number))
+                assert evaluate(edited, own, out).tolist() == wanted, edited

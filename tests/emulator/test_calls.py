@@ -97,3 +97,23 @@ call.uni __assertfail, (param0, param1, param2, param3, param4); }
         launch(KERNEL.format(body=body), [np.zeros(32, np.uint32)], 1, 32)
     assert "an assertion of the kernel fails: lane %d %g" in str(caught.value)
     assert ":12)" in str(caught.value)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 32])
+@pytest.mark.parametrize("first", [0, 5, 31])
+def test_an_assertion_may_fail_for_some_threads_alone(threads: int, first: int) -> None:
+    """Its line is an argument of the first that fails."""
+    if first + threads > 32:
+        return
+    body = f"""
+mov.u64 %d2, text; cvta.global.u64 %d3, %d2; add.u32 %r3, %r0, 100; sub.u32 %r4, %r0, {first};
+setp.ge.u32 %p0, %r4, {threads}; @%p0 bra FINE;
+{{ .param .b64 param0; st.param.b64 [param0], %d3; .param .b64 param1; st.param.b64 [param1], %d3; .param .b32 param2; st.param.b32 [param2], %r3;
+.param .b64 param3; st.param.b64 [param3], %d3; .param .b64 param4; st.param.b64 [param4], %d3;
+call.uni __assertfail, (param0, param1, param2, param3, param4); }}
+FINE:
+"""
+    with pytest.raises(EmulatorError) as caught:
+        launch(KERNEL.format(body=body), [np.zeros(32, np.uint32)], 1, 32)
+    said = f":{100 + first}), thread {first} (warp 0, lane {first}) of CTA (0, 0, 0)"
+    assert said + (f" and {threads - 1} more," if threads > 1 else ",") in str(caught.value)

@@ -135,3 +135,27 @@ def test_nothing_is_warned_of(tmp_path: Path) -> None:
         "    host(from_dlpack(torch.zeros(64, device='cuda')), 1, 64)\n"
     )
     assert run_script(script, [], Options(), "sm_90a").ended.error is None
+
+
+def test_another_process_tells_what_it_came_to(tmp_path: Path, monkeypatch) -> None:
+    """Its launches, and why one was refused; it has a folder of its own, and hears of nothing."""
+    first = Children(tmp_path)
+    assert first.folder == tmp_path
+    first.tell_refusal(ValueError("by itself"))
+    assert first.heard() == []
+    owner = os.getpid()
+    for other in (owner + 1, owner + 2):
+        monkeypatch.setattr(os, "getpid", lambda other=other: other)
+        for _ in range(2):
+            assert first.folder == tmp_path / f"of-{other}"
+            assert first.folder.is_dir()
+        first.tell_refusal(ValueError(f"no {other}"))
+        assert first.heard() == []
+    monkeypatch.setattr(os, "getpid", lambda: owner)
+    assert [(one.diagnostics, one.refused) for one in first.heard()] == [
+        ([], f"no {owner + 1}"), ([], f"no {owner + 2}"),
+    ]  # fmt: skip
+    assert first.refusal() == f"no {owner + 1}"
+    first.close()
+    (tmp_path / f"{owner + 1}.told").unlink()
+    assert len(first.heard()) == 2

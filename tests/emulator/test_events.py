@@ -238,3 +238,21 @@ def test_who_writes_in_triton_cannot_fence_an_initialization(
     unfenced = TWO_LOADS.steps["init"].replace("fence.mbarrier_init.release.cluster; ", "")
     _, done = TWO_LOADS.run({"init": unfenced}, Options(model=model, compiled=compiled))
     assert {d.kind for d in done.diagnostics} == ({"missing-proxy-fence"} if said else set())
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize(
+    ("snippet", "edits"),
+    [
+        (TWO_LOADS, {"wait_first": ""}), (TWO_STORES, {"wait_first": ""}),
+        (STORE_AND_FLAG, {"complete": ""}), (THROUGH_GLOBAL, {"barrier": ""}),
+        (WRITTEN_THEN_LOADED, {"fence": ""}),
+        (PEERS, {"meet": ""}), (RELEASE, {"wait": ""}), (PEERS, {"part": ""}),
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_without_checks_values_alone_are_made(snippet, edits, seed):
+    """Each of these is reported with them."""
+    assert any(snippet.run(edits, way)[1].diagnostics for way in WAYS)
+    _, done = snippet.run(edits, Options(seed=seed, checks=False))
+    assert done.diagnostics == []

@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from mla_var3.emulator import exported
 
 pytest.importorskip("tvm_ffi", reason="TVM-FFI is not installed")
 pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
@@ -70,3 +73,15 @@ def test_the_second_run_loads_what_the_first_wrote(tmp_path: Path, monkeypatch) 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "double.o was compiled for a GPU" in done.stderr
+
+
+def test_temporary_files_are_kept_in_a_folder_that_is_made(tmp_path: Path, monkeypatch) -> None:
+    """In a home without a cache there is none yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none" / "yet"))
+    before = tempfile.gettempdir()
+    for _ in range(2):
+        with exported.temporary_folder():
+            assert tempfile.gettempdir() == str(tmp_path / "none/yet/hypermla/emulated")
+            with tempfile.NamedTemporaryFile() as file:
+                assert Path(file.name).parent == tmp_path / "none/yet/hypermla/emulated"
+        assert tempfile.gettempdir() == before

@@ -202,3 +202,8 @@ def test_the_copy_of_a_module_is_run_in_its_place(monkeypatch, folder, tmp_path)
         findings._source(ONE.model_copy(update={"source": "module:json.decoder"}), folder).name
         == "decoder.py"
     )
+
+
+def test_a_refusal_is_told_in_its_first_line() -> None:
+    assert findings._sentence(ValueError("what it is\nand more")) == "ValueError: what it is"
+    assert findings._sentence(KeyError()) == "KeyError: "

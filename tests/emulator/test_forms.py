@@ -766,3 +766,36 @@ def test_integers_against_python(op: str) -> None:
         if wanted is not None:
             at = (op, [hex(int(x)) for x in given_])
             assert got == wanted & (1 << result) - 1, (*at, hex(got), hex(wanted))
+
+
+#: Forms of one result whose operands are all of the type that comes last, of those that text has
+#: numbers of.
+REAL = sorted(
+    op
+    for form in FORMS
+    if form.name in COUNT and form.status == "run"
+    for op in form.opcodes()
+    if op.split(".")[-1] in ("f32", "f64") and op.split(".")[-2] not in ("f16", "bf16")
+)
+
+
+@pytest.mark.parametrize("op", REAL)
+def test_an_operand_may_be_a_number_in_the_text(op: str) -> None:
+    """Registers and constants give the same, in any mix."""
+    double = op.endswith("f64")
+    kind, prefix = (np.float64, "0d") if double else (np.float32, "0f")
+    code = np.uint64 if double else np.uint32
+    numbers = np.array([1.7, -0.3, 2.0**-20], kind).view(code)
+    count = COUNT[op.split(".")[0]] - 1
+    inputs = [np.full(4, x, code) for x in numbers[:count]]
+    texts = [f"%i{i}" for i in range(count)]
+    wanted = evaluate(f"{op} %o, {', '.join(texts)};", inputs, code).tolist()
+    assert len(set(wanted)) == 1
+    for size in range(1, count + 1):
+        for chosen in itertools.combinations(range(count), size):
+            mixed = [
+                f"{prefix}{int(numbers[i]):0{16 if double else 8}X}" if i in chosen else texts[i]
+                for i in range(count)
+            ]
+            body = f"{op} %o, {', '.join(mixed)};"
+            assert evaluate(body, inputs, code).tolist() == wanted, body

@@ -140,6 +140,21 @@ def test_reads_of_several_clusters_are_of_several_clusters() -> None:
     assert "is read by several clusters, and thread 0 (warp 0, lane 0)" in one.message
 
 
+def test_of_reads_of_several_clusters_it_is_not_kept_whose_they_were() -> None:
+    """Who has learned of any of them may write there, and of what one cluster did as ever."""
+    for more, found in (([], []), ([2], [(4, 3)]), ([3], [])):
+        grid, word = Grid(), [BASE + 128]
+        first, second = grid.words
+        grid.touch("read", 1, 0, [1], 1)
+        grid.touch("read", 2, 1, [1], 2)
+        first.release(word, np.array([0]), True)
+        grid.touch("read", 1, 0, [2], 3)
+        second.acquire(word, np.array([3]), True)
+        grid.touch("write", 2, 3, [1, *more], 4)
+        assert [(d.at.pc, d.other.pc) for d in grid.reporter.diagnostics] == found
+        assert all("byte 8" in d.message for d in grid.reporter.diagnostics)
+
+
 def test_what_a_warp_learned_through_a_word_is_ordered() -> None:
     grid, word = Grid(), [BASE + 128]
     first, second = grid.words
@@ -359,3 +374,20 @@ def test_bytes_that_nothing_has_written_are_named(width: int) -> None:
     assert one.message == (
         f"global read of {width} bytes, {33 - width} bytes into a, that nothing has written"
     )
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_fence_says_nothing_of_what_comes_after_it(after: bool) -> None:
+    """A word that is stored without a release tells what its warp knew at its last fence."""
+    grid, word = Grid(), [BASE + 128]
+    first, second = grid.words
+    if not after:
+        grid.touch("write", 1, 0, [2], 1)
+    first.fence([0])
+    if after:
+        grid.touch("write", 1, 0, [2], 1)
+    first.release(word, np.array([0]), False)
+    second.acquire(word, np.array([3]), True)
+    grid.touch("write", 2, 3, [2], 4)
+    found = [(d.at.pc, d.other.pc) for d in grid.reporter.diagnostics]
+    assert found == ([(4, 1)] if after else [])

@@ -1,6 +1,7 @@
 """The CuTe DSL's own host functions on CPU tensors; needs the DSL, no GPU."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from mla_var3.emulator import emulate
 from mla_var3.emulator.commands import _divided
+from mla_var3.emulator.host import _hardware
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.script import _untimed
 from mla_var3.paths import repo_root
@@ -170,3 +173,30 @@ def test_a_benchmark_runs_once_what_nothing_has_launched(launched, runs, generat
     emulation = SimpleNamespace(launches=launched)
     assert _untimed(emulation, ran.append, **given, iterations=9) == 1.0
     assert ran == runs
+
+
+@pytest.mark.parametrize(
+    ("asked", "size", "clusters"), [(4, 1, 4), (4, 2, 2), (4, 3, 1), (1, 2, 1)]
+)
+def test_the_device_has_what_the_dsl_asks_for(asked: int, size: int, clusters: int) -> None:
+    """So many multiprocessors, at least one cluster, and the 50 MiB of L2 cache of an H100."""
+    told = _hardware(SimpleNamespace(count_asked=lambda: asked))
+    assert told["get_device_multiprocessor_count"](None) == asked
+    assert told["get_max_active_clusters"](None, size) == clusters
+    assert told["get_l2_cache_size_in_bytes"](None) == 50 * 1024**2
+    assert told["__init__"](None) is None
+
+
+@dsl
+@pytest.mark.parametrize("arch", [None, "sm_100a"])
+def test_variables_of_the_dsl_are_set_inside_of_the_block_alone(
+    arch: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    monkeypatch.delenv("CUTE_DSL_KEEP", raising=False)
+    with emulate(arch=arch) if arch else emulate():
+        told = {name: os.environ[f"CUTE_DSL_{name}"] for name in ("ARCH", "KEEP", "LINEINFO")}
+        assert told == {"ARCH": arch or "sm_90a", "KEEP": "ptx", "LINEINFO": "1"}
+        assert Path(os.environ["CUTE_DSL_DUMP_DIR"]).is_dir()
+    assert os.environ["CUTE_DSL_ARCH"] == "sm_90a"
+    assert "CUTE_DSL_KEEP" not in os.environ

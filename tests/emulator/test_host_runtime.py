@@ -61,6 +61,11 @@ def test_no_exception_passes_through_compiled_code(monkeypatch: pytest.MonkeyPat
     assert isinstance(first, AttributeError)
     assert launch(None, 78, None) == FAILED
     assert told.failure is first
+    refused: list[BaseException] = []
+    told.failure, told.children = None, SimpleNamespace(tell_refusal=refused.append)
+    for _ in range(2):
+        assert launch(None, 77, None) == FAILED
+    assert refused == [told.failure], "the process that started this one is told, once"
 
 
 def test_the_drivers_call_makes_the_same_map() -> None:

@@ -152,3 +152,20 @@ def test_a_wheel_is_known_by_what_lies_beside_it(tmp_path: Path) -> None:
     other.parent.mkdir(parents=True)
     (tmp_path / "wheels" / "package-1.dist-info").mkdir()
     assert installed(str(other))
+
+
+def test_the_source_of_a_class_that_is_not_found_by_its_name_counts() -> None:
+    """Not that of an installed package, nor of a module without a file."""
+    without = ModuleType("made_without_a_file")
+    sys.modules["made_without_a_file"] = without
+    try:
+        for module, files in (
+            (__name__, {Path(__file__).name}), ("torch", set()), ("made_without_a_file", set()),
+            ("there_is_no_such_module", set()),
+        ):  # fmt: skip
+            made = type("Made", (), {"__module__": module, "value": 3})
+            seen = Identity()
+            assert seen.of(made)
+            assert {file.name for file in seen.files} == files
+    finally:
+        del sys.modules["made_without_a_file"]

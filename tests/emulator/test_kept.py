@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 
@@ -281,3 +282,32 @@ def test_what_shows_no_settings_is_not_told() -> None:
     exec("def change():\n    global X\n    X = 1\n", space := {})
     with pytest.raises(identity.UntoldError, match="changes a global"):
         identity.Identity()._reads(space["change"].__code__, {})
+
+
+class Mode(Enum):
+    ONE, TWO = 1, 2
+
+
+PLAIN = (None, True, False, 0, 1, -7, 2.5, "", "a", "1")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [*PLAIN, (), [], (1, (2, [3, None])), [Mode.ONE, (Mode.TWO,)], Mode, [dict, (Path, 1.0)]],
+    ids=repr,
+)
+def test_what_tracing_set_is_set_again_as_it_was(value: object) -> None:
+    written = json.loads(json.dumps(kept._coded(value)))
+    again = kept._value(written)
+    assert (again, repr(again), type(again)) == (value, repr(value), type(value))
+
+
+def test_values_are_alike_where_they_are_written_alike() -> None:
+    made = type("Made", (), {})
+    values = [*PLAIN, (1,), [1], (1, 2), Mode.ONE, Mode.TWO, Mode, dict]
+    for i, one in enumerate(values):
+        for j, other in enumerate(values):
+            same = i == j or (one == other and not isinstance(one, list | tuple))
+            assert kept._coded_alike(one, other) is same, (one, other)
+        for other in (object(), made, made(), {1: 2}):
+            assert kept._coded_alike(one, other) is kept._coded_alike(other, one) is False

@@ -1,13 +1,19 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """The machine's own bookkeeping: where threads belong, what a cluster begins with."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.emulator.events import Snippet
+from mla_var3.emulator.launcher import launch
+from mla_var3.emulator.machine import Machine
+from mla_var3.emulator.options import Options
+from mla_var3.errors import EmulatorError
+from tests.emulator.events import COPY, INIT, Snippet
 from tests.emulator.machines import machine
 
 
@@ -125,3 +131,61 @@ def test_a_cluster_begins_with_nothing_of_the_last() -> None:
     assert m.special["ctaid_x"].tolist() == [6] * 64 + [7] * 64
     assert [set(m.special[f"ctaid_{a}"].tolist()) for a in "yz"] == [{2}, {1}]
     assert m.special["smid"].tolist() == [80] * 64 + [81] * 64
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        (256, None), (512, "is left with 256 bytes expected that nothing brings"),
+        (0, "got 256 bytes more than expected"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("second", [False, True])
+def test_bytes_that_are_left_at_the_end_are_told(
+    expected: int, said: str | None, second: bool
+) -> None:
+    """Of either CTA of a cluster, by the address that its threads know."""
+    kernel = Snippet(
+        {
+            "init": INIT + f" mov.u32 %r9, %cluster_ctarank; setp.ne.u32 %p4, %r9, {int(second)}; @%p1 bra END; @%p4 bra END;",
+            "load": f"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r3+8], {expected}; {COPY} [%r2], [%rd0], 256, [%r3+8];",
+            "end": "END: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
+        },
+        words=(64,),
+        grid=2,
+        cluster=2,
+    )  # fmt: skip
+    _, done = kernel.run({} if expected else {"load": f"{COPY} [%r2], [%rd0], 256, [%r3+8];"})
+    found = [d.message for d in done.diagnostics if d.kind == "barrier-bytes"]
+    assert found == ([] if said is None else [f"the mbarrier at shared 0xc08 {said}"])
+
+
+@pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 2), (4, 2, 1)])
+@pytest.mark.parametrize("block", [(32, 1, 1), (7, 3, 2), (96, 2, 1)])
+def test_a_kernel_is_told_of_its_shape(
+    cluster: tuple[int, int, int], block: tuple[int, int, int]
+) -> None:
+    """What does not depend on the thread, in every CTA of a cluster."""
+    grid = tuple(3 * n for n in cluster)
+    m = machine(block, cluster, grid)
+    threads, ctas = int(np.prod(block)), int(np.prod(cluster))
+    wanted = {
+        "cluster_nctarank": ctas, "is_explicit_cluster": int(ctas > 1),
+        "nwarpid": -(-threads // 32), "nsmid": 4,
+        **{f"ntid_{axis}": n for axis, n in zip("xyz", block, strict=True)},
+        **{f"nctaid_{axis}": n for axis, n in zip("xyz", grid, strict=True)},
+        **{f"nclusterid_{axis}": 3 for axis in "xyz"},
+        **{f"cluster_nctaid_{axis}": n for axis, n in zip("xyz", cluster, strict=True)},
+    }  # fmt: skip
+    assert {name: set(m.special[name].tolist()) for name in wanted} == {
+        name: {value} for name, value in wanted.items()
+    }
+    assert m.special["cluster_ctarank"].tolist() == [t // threads for t in range(threads * ctas)]
+
+
+def test_a_process_that_dies_ends_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters are spread over two, and neither says anything."""
+    monkeypatch.setattr(Machine, "run", lambda self, quantum=None: os._exit(3))
+    out = np.zeros(4, np.uint32)
+    with pytest.raises(EmulatorError, match="a process of the emulator died"):
+        launch(Snippet({"all": ""}, words=(4,)).text(), [out], 64, 64, options=Options(jobs=2))

@@ -168,3 +168,29 @@ def test_a_tile_lies_in_what_the_launch_asked_for(start: Any, out: bool) -> None
 )
 def test_a_swizzle_in_words(swizzle: int, name: str) -> None:
     assert _swizzle(swizzle) == name
+
+
+@pytest.mark.parametrize("cta", [0, 1])
+@pytest.mark.parametrize("pieces", ["near", "apart"])
+def test_what_a_product_reads_is_noted_in_its_own_cta(cta: int, pieces: str) -> None:
+    """Rows side by side and rows far apart, which nothing has written: nobody wrote them there."""
+    m, unit = ready(2)
+    rows = 128
+    stride = 256 if pieces == "near" else 1024
+    base = cta * m.shared.size
+    brought(m, base + START, 128 * stride // 8, 0)
+    unit.codes(word(START, 128, stride, 0), rows, 32, 1, False, cta, event(m), 5)
+    assert m.reporter.diagnostics == []
+    granules = m.shared.last.every()
+    (chain,) = [c for c in range(len(granules.read)) if granules.read[c].any()]
+    read = np.flatnonzero(granules.read[chain]) << m.shared.shift
+    wanted = sorted(
+        {
+            base + START + r // 8 * stride + r % 8 * 16 + piece * 128
+            >> m.shared.shift
+            << m.shared.shift
+            for r in range(rows)
+            for piece in range(2)
+        }
+    )
+    assert sorted({int(x) >> 4 << 4 for x in read}) == sorted({x >> 4 << 4 for x in wanted})

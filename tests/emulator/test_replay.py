@@ -241,3 +241,39 @@ def test_the_clock_of_tensor_memory_is_that_of_compute_capability_10():
         instruction(0, "tcgen05.ld.sync.aligned.32x32b.x2.b32"), args=("{%r1, %r2}", "[%r3]")
     )
     assert Durations().issue(load) == 2
+
+
+@pytest.mark.parametrize("stuck", [1, 2, 3])
+def test_the_first_of_those_that_wait_for_ever_is_named(stuck: int) -> None:
+    trace = Trace(4)
+    trace.run(0, [3], 0, 2)
+    for warp in range(stuck):
+        trace.add(0, [warp], "wait", 4 + warp, f"its own {warp}")
+        trace.add(0, [warp], "arrive", 0, f"its own {warp}")
+    said = f"{stuck} warps wait for what it does not hold, the first at instruction 4"
+    with pytest.raises(EmulatorError, match=said):
+        played(trace)
+
+
+@pytest.mark.parametrize("between", [1, 2, 3, 4])
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_a_loop_of_any_length_that_asks_for_a_word_has_waited_once(
+    between: int, rounds: int
+) -> None:
+    """Whatever runs between two looks, the last of them stands, behind what came before."""
+    import numpy as np
+
+    at, warp = np.array([64]), np.array([0])
+    trace = Trace(1)
+    trace.run(0, [0], 0, 1)
+    trace.write_words(1, at, warp, 2)
+    for _ in range(rounds):
+        trace.run(0, [0], 2, 3)
+        trace.read_words(0, at, warp, 2)
+        for step in range(between):
+            trace.run(0, [0], 3 + step, 4 + step)
+    steps = trace.close().steps[0, 0]
+    kinds = [step.kind for step in steps]
+    assert kinds.count("wait") == 1
+    assert kinds[kinds.index("wait") + 1 :] == ["run"] * between
+    assert [s.pc for s in steps[kinds.index("wait") + 1 :]] == [3 + i for i in range(between)]

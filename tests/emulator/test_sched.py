@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -236,3 +238,51 @@ def test_a_part_of_a_warpgroup_at_its_product_is_a_deadlock(
     assert [d.kind for d in done.diagnostics] == ["deadlock"] * len(waiting)
     for d, warp in zip(done.diagnostics, waiting, strict=True):
         assert f"warp {warp} and 1 more (64 threads) can never go on" in d.message
+
+
+#: The first warp looks at a word of shared memory until the second, which stands behind, writes it.
+SPINS = Snippet(
+    {
+        "start": "mov.u32 %r2, a; mov.u32 %r4, 0; setp.ge.u32 %p1, %r1, 32; @%p1 bra LAST;",
+        "look": "LOOK: ld.volatile.shared.u32 %r5, [%r2]; setp.eq.u32 %p2, %r5, 7; @!%p2 bra LOOK;",
+        "seen": "st.global.u32 [%rd0], %r5; bra END;",
+        "last": "LAST: mov.u32 %r6, 7; st.volatile.shared.u32 [%r2], %r6;",
+        "end": "END:",
+    },
+    words=(1,),
+)
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_who_looks_for_ever_lets_those_behind_run(seed: int | None) -> None:
+    """The lowest instruction goes first, but not without an end."""
+    (out,), done = SPINS.run(options=Options(seed=seed, checks=False, max_steps=100_000))
+    assert out.tolist() == [7]
+    assert done.diagnostics == []
+
+
+@pytest.mark.parametrize("quantum", [1, 3, 1000])
+def test_a_turn_says_whether_the_cluster_has_ended(quantum: int) -> None:
+    m = machine(snippet=Snippet({"all": "bar.sync 0; bar.sync 0; bar.sync 0;"}))
+    said = []
+    while m.scheduler.fragments:
+        said.append(m.scheduler.run(quantum))
+    assert said == [False] * (len(said) - 1) + [True]
+
+
+def test_the_order_of_warpgroups_is_drawn_anew_now_and_then() -> None:
+    """Every twentieth choice, and the same for the same seed."""
+    orders = []
+    for _ in range(2):
+        m = machine((512, 1, 1), seed=5)
+        told = []
+        for _ in range(61):
+            m.scheduler._next()
+            told.append(tuple(m.scheduler.order))
+        orders.append(told)
+    assert orders[0] == orders[1]
+    for i, (before, after) in enumerate(itertools.pairwise(orders[0]), 1):
+        assert sorted(after) == [0, 1, 2, 3]
+        if i % 20:
+            assert before == after
+    assert len({orders[0][i] for i in (0, 20, 40, 60)}) > 1

@@ -11,6 +11,7 @@ from mla_var3.emulator.options import DEFAULT, STRICT, Options
 from mla_var3.errors import EmulatorError
 from tests.emulator.events import COPY, Snippet, wait
 from tests.emulator.machines import machine
+from tests.emulator.snippets import evaluate, run
 
 STORE = "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; st.global.u32 [%rd4], %r6;"
 START = "mov.u32 %r2, a; mov.u32 %r3, bars; setp.ne.u32 %p1, %r1, 0;"
@@ -565,3 +566,60 @@ def test_a_cta_ends_with_the_last_of_its_warps() -> None:
     (out,), done = kernel.run()
     assert done.diagnostics == []
     assert out[32:].tolist() == [7] * 32
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_wait_that_is_not_asked_again_may_be_answered_no(known: bool, seed: int | None) -> None:
+    """A try may time out once, unless all that run it know that the phase has ended."""
+    between = "bar.sync 0;" if known else ""
+    body = f""".shared .align 8 .b8 bar[8]; mov.u32 %r3, bar; setp.ne.u32 %p1, %t, 0; mov.u32 %o, 0; mov.u32 %r5, 0;
+    @%p1 bra READY; mbarrier.init.shared.b64 [%r3], 1; READY: bar.sync 0;
+    @%p1 bra ARRIVED; mbarrier.arrive.shared.b64 %rd0, [%r3]; ARRIVED: {between}
+    AGAIN: mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 0; selp.u32 %r4, 1, 0, %p2;
+    shl.b32 %o, %o, 1; or.b32 %o, %o, %r4; add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, 3; @%p3 bra AGAIN;"""
+    out = evaluate(body, [np.zeros(64, np.uint32)], np.uint32, Options(seed=seed))
+    assert out.tolist() == [0b111 if known else 0b011] * 64
+
+
+def test_a_wait_that_nobody_asks_again_is_left_for_those_who_know() -> None:
+    """Of two warps the one that arrived knows; the other asks by itself, and does not."""
+    body = """.shared .align 8 .b8 bar[8]; mov.u32 %r3, bar; setp.ne.u32 %p1, %t, 0; setp.ge.u32 %p4, %t, 32; mov.u32 %o, 9;
+    @%p1 bra READY; mbarrier.init.shared.b64 [%r3], 1; READY: bar.sync 0;
+    @%p1 bra ARRIVED; mbarrier.arrive.shared.b64 %rd0, [%r3]; ARRIVED: bar.warp.sync -1;
+    @%p4 bra OTHER; mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 0; selp.u32 %o, 1, 0, %p2; bra END;
+    OTHER: mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 0; selp.u32 %o, 1, 0, %p2; END:"""
+    out = evaluate(body, [np.zeros(64, np.uint32)], np.uint32)
+    assert out.tolist() == [1] * 32 + [0] * 32
+
+
+@pytest.mark.parametrize("first", ["", "mbarrier.init.shared.b64 [%r3], 1;"])
+@pytest.mark.parametrize(
+    "use", ["mbarrier.inval.shared.b64 [%r3];", "mbarrier.arrive.shared.b64 _, [%r3];"]
+)
+def test_what_is_no_barrier_is_not_used_as_one(first: str, use: str) -> None:
+    """Nor is it made invalid."""
+    kernel = Snippet(
+        {
+            "start": "mov.u32 %r3, bars; setp.ne.u32 %p1, %r1, 0; @%p1 bra END;",
+            "init": first,
+            "use": use,
+            "end": "END:",
+        }
+    )
+    _, done = kernel.run()
+    kinds = [(d.kind, d.at.line) for d in done.diagnostics]
+    assert bool(kinds) is not bool(first)
+    assert all(line == kernel.line("use") for _, line in kinds)
+
+
+@pytest.mark.parametrize("arrivals", [0, 1])
+def test_a_test_that_is_answered_no_is_a_wait(arrivals: int) -> None:
+    """Of each warp that asks."""
+    body = f""".shared .align 8 .b8 bar[8]; mov.u32 %r3, bar; setp.ne.u32 %p1, %t, 0;
+    @%p1 bra READY; mbarrier.init.shared.b64 [%r3], 1; {"mbarrier.arrive.shared.b64 %rd0, [%r3];" * arrivals} READY: bar.sync 0;
+    mbarrier.test_wait.parity.shared.b64 %p2, [%r3], 0; selp.u32 %o, 1, 0, %p2;"""
+    out, done = run(body, [np.zeros(96, np.uint32)], np.uint32)
+    assert out.tolist() == [arrivals] * 96
+    (pc,) = (i.pc for i in done.counts.program.kernel.instructions if "test_wait" in i.op)
+    assert done.counts.waits[pc] == (0 if arrivals else 3)

@@ -905,3 +905,15 @@ def test_a_matrix_may_end_where_shared_memory_does(past: int, kinds: set[str]) -
     )
     _, done = kernel.run(unfenced(Options()) | {"first": first})
     assert {d.kind for d in done.diagnostics} & {"out-of-bounds"} == kinds
+
+
+@pytest.mark.parametrize("mask", [1, 2, 3])
+def test_a_commit_arrives_at_the_ctas_that_its_mask_names(mask: int):
+    """Whoever is not named waits for ever."""
+    edits = {"init": TAIL.steps["init"].replace("%h1, 3;", f"%h1, {mask};")}
+    assert edits["init"] != TAIL.steps["init"] or mask == 3
+    _, done = TAIL.run(edits)
+    waits = {d.at.line for d in done.diagnostics if d.kind == "deadlock"}
+    left = {TAIL.line(name) for name, cta in (("wait", 0), ("tail", 1)) if not mask >> cta & 1}
+    assert left <= waits
+    assert bool(waits) is (mask != 3)

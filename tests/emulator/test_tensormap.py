@@ -236,3 +236,53 @@ def test_types_of_the_driver_are_those_of_the_hardware() -> None:
     order = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32")
     assert [NAMES[DRIVER_CODES[code]] for code in range(11)] == list(order)
     assert len(set(DRIVER_CODES.values())) == 11
+
+
+#: Every field that can be replaced, where it has several also those beyond the map's rank.
+FIELDS = [
+    ("global_address", 0, 64), *(("global_dim", i, 32) for i in range(5)),
+    *(("box_dim", i, 8) for i in range(5)), *(("element_stride", i, 3) for i in range(5)),
+    *(("global_stride", i, 40) for i in range(4)), ("swizzle_mode", 0, 2), ("rank", 0, 3),
+    ("elemtype", 0, 4), ("interleave_layout", 0, 2), ("fill_mode", 0, 1),
+]  # fmt: skip
+
+
+def _changed(a: bytes, b: bytes) -> int:
+    return int.from_bytes(a, "little") ^ int.from_bytes(b, "little")
+
+
+def _values(field: str, width: int) -> list[int]:
+    if field == "elemtype":
+        return sorted(ELEMENT)
+    off = 0 if field in ("global_address", "global_stride") or width < 4 else 1
+    every = [(1 << i) + off for i in range(4 if field == "global_stride" else 0, width)]
+    return [off, *every] if field != "element_stride" else list(range(1, 9))
+
+
+def test_each_field_has_bits_of_its_own() -> None:
+    """Whatever else the map holds, no other bit changes, and every value is another one."""
+    bits = {}
+    for field, i, width in FIELDS:
+        values = _values(field, width)
+        zeros = [replaced(bytes(128), field, i, v) for v in values]
+        assert len(set(zeros)) == len(values), field
+        own = 0
+        for one in zeros:
+            own |= _changed(one, zeros[0])
+        for raw in (b"\xff" * 128, bytes(range(128))):
+            for value in values:
+                assert not _changed(replaced(raw, field, i, value), raw) & ~own, (field, i, value)
+        bits[field, i] = own
+    every = 0
+    for own in bits.values():
+        assert not own & every
+        every |= own
+
+
+@pytest.mark.parametrize("rank", [1, 3, 5])
+@pytest.mark.parametrize("extent", [1, 1 << 20, (1 << 30) - 1, 1 << 30, 1 << 31])
+def test_an_extent_that_no_tensor_has_is_none(rank: int, extent: int) -> None:
+    for axis in range(rank):
+        dims = [64] * rank
+        dims[axis] = extent
+        assert replace(example(rank), dims=tuple(dims)).is_ragged is (extent >= 1 << 30)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from mla_var3.emulator.timeline import COLORS, LANE, MARGIN, WIDTH, Span, Timeline, difference
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -96,3 +99,25 @@ def test_two_timelines_differ_at_the_first_step_of_a_warp_or_in_its_end() -> Non
     assert difference(first, Timeline(later)) == []
     assert difference(first, Timeline(SPANS[:-1])) == ["warp 1: 4 steps and 3 steps"]
     assert difference(Timeline(SPANS[:1]), first) == ["warp 1: 0 steps and 4 steps"]
+
+
+@given(st.data())
+def test_of_each_warp_only_the_first_difference_is_told(data: st.DataObject) -> None:
+    step = st.tuples(st.sampled_from(["run", "wait"]), st.integers(0, 3))
+    sides = [data.draw(st.lists(st.lists(step, max_size=5), min_size=2, max_size=2)) for _ in "ab"]
+    lines = [
+        Timeline(
+            [Span(what, w, t, t + 1, pc) for w in (0, 1) for t, (what, pc) in enumerate(side[w])]
+        )
+        for side in sides
+    ]
+    wanted = []
+    for w in (0, 1):
+        a, b = sides[0][w], sides[1][w]
+        apart = [i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
+        if apart:
+            (x, m), (y, n), i = a[apart[0]], b[apart[0]], apart[0]
+            wanted.append(f"warp {w} step {i}: {x} at ptx#{m}, {y} at ptx#{n}")
+        elif len(a) != len(b):
+            wanted.append(f"warp {w}: {len(a)} steps and {len(b)} steps")
+    assert difference(*lines) == wanted

@@ -64,3 +64,14 @@ def test_a_descriptor_becomes_a_map(code: int, driver: int, padding: str) -> Non
 
 def test_tensors_are_found_in_tuples_and_descriptors() -> None:
     assert list(tensors([BASE, 3, (4, [BASE]), GIVEN, None])) == [BASE, BASE, BASE]
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_map_of_padded_4_bit_elements_has_twice_the_columns(padded: bool) -> None:
+    (_, raw), *rest = parameters(
+        ["tensordesc<u8[64, 32]>"], [GIVEN], [{**TOLD, "fp4_padded": padded}]
+    )
+    columns = 128 if padded else 64
+    assert TensorMap.decode(raw).dims == (columns, 120)
+    assert rest == [("i32", 120), ("i32", columns), ("i64", 64), ("i64", 1)]
+    assert GIVEN.shape == [120, 64]

@@ -116,3 +116,71 @@ def test_which_reads_are_filled():
     reads.merge(other)
     assert reads.count == 3
     assert reads.filled((2, 7, 4096), granules, warps)[0].tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("count", "excusable"), [(0, False), (1, True), (2, True), (1 << 16, True), (65537, False)]
+)
+def test_reads_are_excused_from_the_first_to_the_last_that_is_kept(
+    count: int, excusable: bool
+) -> None:
+    reads = RacingReads()
+    if count:
+        reads.note((1, 0, 0), np.arange(count), np.zeros(count, np.int64))
+    assert (reads.count, reads.excusable) == (count, excusable)
+    assert len(reads.writers[1, 0, 0]) == (count if excusable else 0)
+
+
+#: Two warps read vectors of the same words, which the first writes back one more; what the second
+#: has of element ``used`` is kept.
+VECTORS = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 x, .param .u64 y)
+{{
+.reg .pred %p<8>; .reg .b16 %h<9>; .reg .b32 %r<16>; .reg .b64 %d<16>;
+ld.param.u64 %d0, [x]; ld.param.u64 %d1, [y];
+mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 31;
+mul.wide.u32 %d2, %r1, {size}; add.u64 %d3, %d0, %d2; add.u64 %d4, %d1, %d2;
+setp.lt.u32 %p0, %r0, 32;
+ld.global.v{count}.u{bits} {{{registers}}}, [%d3];
+{adds}
+@%p0 st.global.u{bits} [%d3+{at}], {written};
+{more}
+ret;
+}}
+"""
+
+
+@pytest.mark.parametrize("width", [2, 4, 8])
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("used", [None, 0, 1])
+@pytest.mark.parametrize("seed", [None, 3])
+def test_an_element_of_a_vector_that_is_dropped_is_no_finding(
+    width: int, count: int, used: int | None, seed: int | None
+) -> None:
+    """Of a vector that races the second warp may use nothing, whichever element is written."""
+    if width * count > 16:
+        return
+    bank = {2: "%h", 4: "%r", 8: "%d"}[width]
+    first = {2: 1, 4: 4, 8: 5}[width]
+    registers = [f"{bank}{first + i}" for i in range(count)]
+    bits, size = 8 * width, width * count
+    used_at = None if used is None else (0 if used == 0 else count - 1)
+    more = "" if used_at is None else f"@!%p0 st.global.u{bits} [%d4], {registers[used_at]};"
+    text = VECTORS.format(
+        size=size, count=count, bits=bits, registers=", ".join(registers),
+        adds=f"add.u{bits} {registers[-1]}, {registers[-1]}, 1;", at=size - width,
+        written=registers[-1], more=more,
+    )  # fmt: skip
+    kind = np.dtype(f"u{width}")
+    room = np.zeros(32 * size + 16, np.uint8)
+    x = room[-room.ctypes.data % 16 :][: 32 * size].view(kind)
+    x[:] = np.arange(32 * count)
+    after, y = x.copy().reshape(32, count), np.zeros(32 * count, kind)
+    done = launch(text, [x, y], 1, 64, options=Options(seed=seed))
+    races = [d.kind for d in done.diagnostics]
+    assert races == ([] if used is None else ["global-race"])
+    after[:, -1] += 1
+    assert x.reshape(32, count).tolist() == after.tolist()

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Model, Options
+from mla_var3.emulator.words import Snapshot
 
 WARPS, PLACES, FLAGS = 2, 7, 2
 ORDERS = {
@@ -211,3 +212,17 @@ def test_races_are_those_that_nothing_orders(model: Model, seed: int, order: int
     program = Program.draw(seed)
     seen, raced = program.run(Options(model=model, seed=order))
     assert program.races(seen, model, far=True) <= raced <= program.races(seen, model, far=False)
+
+
+@given(st.data())
+def test_a_snapshot_tells_which_others_its_warp_had_learned(data: st.DataObject) -> None:
+    """A chain that came later than the snapshot is in none of its numbers."""
+    vector = np.array(data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6)), np.int64)
+    chains = st.tuples(st.integers(0, 9), st.integers(0, 9))
+    learned = data.draw(st.dictionaries(st.tuples(st.integers(1, 3), st.integers(0, 3)), chains))
+    wanted = {}
+    for key, (chain, base) in learned.items():
+        number = int(vector[chain]) - base if chain < len(vector) else 0
+        if number > 0:
+            wanted[key] = number
+    assert Snapshot(vector, learned).others() == wanted

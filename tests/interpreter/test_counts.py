@@ -300,3 +300,29 @@ def test_hazards_and_distinct_bytes_are_kept_where_they_are_asked_for() -> None:
     report = run(all_race, x, y, grid=(2,))
     assert {"write-conflict", "read-write-hazard"} == {d.kind for d in report.diagnostics}
     assert set(report.arrays) == {"x", "y"}
+
+
+@ct.kernel
+def made_of_constants(x, y, OP: Int):
+    low = ct.full((4,), -math.inf, ct.float32)
+    none = ct.full((4,), math.nan, ct.float32)
+    kept = low
+    a = ct.load(x, (0,), (4,))
+    if OP == 0:
+        b = ct.maximum(a, kept)
+    elif OP == 1:
+        b = ct.where(a > 100.0, none, a)
+    elif OP == 2:
+        b = a * math.inf
+    else:
+        b = ct.maximum(a - 3e38 - 3e38, a)  # made
+    ct.store(y, (0,), b)
+
+
+@pytest.mark.parametrize(("op", "found"), [(0, []), (1, []), (2, []), (3, ["infinity"])])
+def test_constants_that_are_no_numbers_are_none_that_a_program_made(
+    op: int, found: list[str]
+) -> None:
+    report = run(made_of_constants, torch.ones(4), torch.zeros(4), op, numerics=True)
+    assert [d.kind for d in report.diagnostics] == found
+    assert all(d.line == line_of(made_of_constants, "made") for d in report.diagnostics)

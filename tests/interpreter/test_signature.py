@@ -388,3 +388,16 @@ def test_static_shapes_within_lists_and_tuples_need_the_second_convention() -> N
         (static_stride, torch.zeros(2, 2), 1),
     ):
         assert kernel_signature(kernel, (value,)).calling_convention.version == version
+
+
+@ct.kernel
+def static_list(
+    xs: Annotated[list, ct.ListAnnotation(element=ct.ArrayAnnotation(static_shape_dims=(0,)))],
+):
+    pass
+
+
+def test_a_list_of_static_shapes_needs_the_second_convention_too() -> None:
+    for kernel, version in ((static_list, 2), (one, 1)):
+        found = kernel_signature(kernel, ([torch.zeros(3, 5), torch.zeros(3, 5)],))
+        assert found.calling_convention.version == version

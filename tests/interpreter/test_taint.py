@@ -165,3 +165,107 @@ def test_origins_past_the_last_bit_share_it() -> None:
     assert bits == [1 << min(line, _BITS - 1) for line in range(_BITS + 3)]
     assert len(origins.named(1 << (_BITS - 1))) == 4
     assert [one.where for one in origins.named(0b101)] == [("k.py", 0), ("k.py", 2)]
+
+
+@ct.kernel
+def both(x, n, out, OP: Int):
+    a = ct.load(x, (0,), (8,))
+    b = ct.load(n, (0,), (8,))
+    if OP == 0:
+        c = a // b
+    elif OP == 1:
+        c = a << b
+    elif OP == 2:
+        c = a >> b
+    elif OP == 3:
+        c = a % b
+    else:
+        c = ct.cdiv(a, b)
+    ct.store(out, (0,), c)
+
+
+@pytest.mark.parametrize("op", range(5))
+@pytest.mark.parametrize("padded", range(3))
+@pytest.mark.parametrize("undefined", range(3))
+def test_what_an_operation_leaves_open_is_told_beside_its_operands(
+    op: int, padded: int, undefined: int
+) -> None:
+    """Elements that are undetermined before it, and elements of which its result is none."""
+    bad = 32 if op in (1, 2) else 0
+    n = torch.tensor([bad] * undefined + [1] * (8 - undefined), dtype=torch.int32)
+    x, out = torch.ones(8 - padded, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    report = run(both, x, n, out, op)
+    made = "shift-range" if op in (1, 2) else "division-by-zero"
+    counts = {}
+    for one in report.diagnostics:
+        found = re.search(r"\((\d+) elements\)", one.message)
+        counts[one.kind] = int(found[1]) if found else 1
+    # How many elements are open for whatever reason.
+    every = padded + undefined
+    wanted = {"undetermined-padding": padded, made: undefined}
+    assert counts == {kind: every for kind, count in wanted.items() if count}
+
+
+@ct.kernel
+def divided_by_a_combiner(x, out):
+    def quotient(a, b):
+        return a // b
+
+    tile = ct.load(x, (0,), (4,))
+    ct.store(out, (0,), ct.reduce(tile, axis=0, func=quotient, identity=1, keepdims=True))
+
+
+def test_a_division_by_zero_in_a_combiner_is_told_at_once() -> None:
+    out = torch.zeros(1, dtype=torch.int32)
+    for values, found in (([64, 2, 2, 2], []), ([64, 2, 0, 2], ["division-by-zero"])):
+        report = run(divided_by_a_combiner, torch.tensor(values, dtype=torch.int32), out)
+        assert [d.kind for d in report.diagnostics] == found
+    assert "reaches a reduction or scan" in report.diagnostics[0].message
+
+
+@ct.kernel
+def opened(x, out):
+    ct.store(out, (0,), ct.load(x, (0,), (4,)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shown"),
+    [
+        (torch.bool, True), (torch.int8, -0x5B), (torch.uint8, 0xA5), (torch.int16, -0x5A5B),
+        (torch.uint16, 0xA5A5), (torch.int32, -0x2A5A5A5B), (torch.uint32, 0xD5A5A5A5),
+        (torch.int64, 0x5DEECE66D5A5A5A5),
+    ],
+)  # fmt: skip
+def test_what_is_open_is_a_number_that_stands_out(dtype: torch.dtype, shown: int) -> None:
+    """The poison of integers wrapped to their width; of conditions True."""
+    out = torch.zeros(4, dtype=dtype)
+    run(opened, torch.zeros(2, dtype=dtype), out)
+    assert out.tolist() == [0, 0, shown, shown]
+
+
+@ct.kernel
+def batched(x, y, out, SECOND: Int):
+    a = ct.load(x, (0, 0, 0), (2, 4, 4), padding_mode=ct.PaddingMode.ZERO)
+    b = ct.load(y, (0, 0, 0), (2, 4, 4))
+    c = (
+        ct.mma(b, a, ct.zeros((2, 4, 4), ct.float32))
+        if SECOND == 0
+        else ct.mma(a, b, ct.zeros((2, 4, 4), ct.float32))
+    )
+    ct.store(out, (0, 0, 0), c)
+
+
+@pytest.mark.parametrize("second", [0, 1])
+@pytest.mark.parametrize(("rows", "columns"), [(4, 3), (3, 4), (4, 4), (4, 2)])
+def test_products_of_a_batch_are_open_in_their_rows_or_columns(
+    second: int, rows: int, columns: int
+) -> None:
+    """Of both batches, those that an undetermined element has a part in."""
+    out = torch.zeros(2, 4, 4)
+    report = run(batched, torch.ones(2, 4, 4), torch.ones(2, rows, columns), out, second)
+    open_ = rows < 4 or columns < 4
+    if second:  # Columns of the second operand; a row that is open is a part of every column.
+        count = 2 * (16 if rows < 4 else 4 * (4 - columns))
+    else:
+        count = 2 * (16 if columns < 4 else 4 * (4 - rows))
+    assert said(report) == ([count] if open_ else [])

@@ -13,7 +13,7 @@ from cuda.tile import _datatype as dt
 from cuda.tile._numeric_semantics import RoundingMode
 
 from mla_var3.interpreter.conversions import full, round_float
-from mla_var3.interpreter.exact import exact_directed
+from mla_var3.interpreter.exact import exact_directed, fma
 from mla_var3.interpreter.minifloats import encode_minifloat
 from mla_var3.interpreter.values import (
     from_bits,
@@ -25,7 +25,7 @@ from mla_var3.interpreter.values import (
     wrap,
 )
 
-from .helpers import FLOATS, TF32
+from .helpers import FLOATS, TF32, round_even
 
 RN, RZ, RM, RP, RA = (getattr(RoundingMode, x) for x in ("RN", "RZ", "RM", "RP", "RA"))
 
@@ -260,3 +260,19 @@ def test_constants_wrap(dtype: dt.DType) -> None:
     mask = (1 << bits) - 1
     assert [x & mask for x in made] == [5, mask, 1 << bits - 1, 7]
     assert full((2,), (3, 0), dt.bool_).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("factors", [(7, 37), (9, 29), (13, 21), (15, 17), (21, 23)])
+@pytest.mark.parametrize("part", [0, 1, 100, 127, 128, 129, 200, 255])
+@pytest.mark.parametrize("unit", [-53, -52, -51, -45, -44])
+def test_what_a_sum_in_double_loses_decides_a_tie(
+    factors: tuple[int, int], part: int, unit: int
+) -> None:
+    """The product lies half way between two numbers, the term at the last bit of a double."""
+    a, b = factors
+    for x, sign in itertools.product((a, -a), (1, -1)):
+        term = sign * part * 2.0**unit
+        given = [torch.tensor([v], dtype=torch.bfloat16) for v in (x, b, term)]
+        assert [float(v) for v in given] == [x, b, term]
+        wanted = round_even(Fraction(x * b) + Fraction(term), *FLOATS[torch.bfloat16])
+        assert float(fma(*given)) == wanted

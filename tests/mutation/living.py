@@ -7,6 +7,7 @@ import gc
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -89,6 +90,10 @@ def retable(path: Path, tree: ast.Module, name: str) -> int:
     if isinstance(old, dict | list | set) and type(old) is type(new):
         old.clear()
         old.extend(new) if isinstance(old, list) else old.update(new)
+        return 1
+    if is_dataclass(old) and type(old) is type(new):  # Tables hold it too, and tests.
+        for one in fields(old):
+            object.__setattr__(old, one.name, getattr(new, one.name))
         return 1
     holders = [m for m in _modules() if vars(m).get(name) is old]
     for module in holders:

@@ -284,8 +284,8 @@ def find_nth(mask: Any, base: Any, offset: Any) -> Any:
     mask, base, n = (np.asarray(x)[..., None] for x in (mask, base, offset))
     place = np.arange(32)
     up = place >= base.astype(np.int64)
-    there = ((mask >> place.astype(U32)) & U32(1)).astype(bool)
-    there &= np.where(n > 0, up, np.where(n < 0, place <= base, place == base))
+    near = np.where(n > 0, up, np.where(n < 0, place <= base, place == base))
+    there = ((mask >> place.astype(U32)) & U32(1)).astype(bool) & near  # Any may be one number.
     rank = np.where(n < 0, there[..., ::-1].cumsum(-1)[..., ::-1], there.cumsum(-1))
     hit = there & (rank == np.maximum(np.abs(n.astype(np.int64)), 1))
     return np.where(hit.any(-1), hit.argmax(-1), -1).astype(U32)

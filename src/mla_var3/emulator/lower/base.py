@@ -286,8 +286,8 @@ class Op:
         """Expression for ``[register+offset]`` or ``[symbol+offset]``."""
         text = self.args[operand] if isinstance(operand, int) else operand
         inside = re.sub(r"\+\s*-", "+-", text.strip()[1:-1].strip())
-        match = re.match(r"^(.*?)\s*(?:\+\s*(-?(?:0x)?[0-9a-fA-F]+))?$", inside)
-        base, offset = (match[1], int(match[2] or "0", 0)) if match else (inside, 0)
+        plus = re.search(r"\s*\+\s*(-?(?:0x)?[0-9a-fA-F]+)$", inside)
+        base, offset = (inside[: plus.start()], int(plus[1], 0)) if plus else (inside, 0)
         found = self.writer.program.row(base)
         if found is None:
             value = self.writer.symbol(base) if not base.isdigit() else int(base)

@@ -33,7 +33,7 @@ def add(op: Op) -> list[str]:
         return floating.add(op)
     sign = "+" if op.parts[0] == "add" else "-"
     if op.kind.endswith("x2"):
-        return op.put(f"({' + '.join(_halves(op))}).view(U32)", "u32")
+        return op.put(f"fn.join({' + '.join(_halves(op))})", "u32")
     a, b = op.get(1), op.get(2)
     if op.has("cc"):
         function = "add_carry" if sign == "+" else "sub_borrow"
@@ -105,13 +105,13 @@ def minmax(op: Op) -> list[str]:
 def _minmax2(op: Op) -> list[str]:
     value = f"np.{op.parts[0]}imum({', '.join(_halves(op))})"
     value = f"np.maximum({value}, np.int16(0))" if op.has("relu") else value
-    return op.put(f"{value}.view(U32)", "u32")
+    return op.put(f"fn.join({value})", "u32")
 
 
 def _halves(op: Op) -> list[str]:
-    """Both operands as pairs of integers of 16 bits."""
+    """Both operands as pairs of integers of 16 bits, [n, 2]; of a constant n is 1."""
     half = {"s": "np.int16", "u": "np.uint16"}[op.kind[0]]
-    return [f"np.atleast_1d({op.get(i, 'u32')}).view({half})" for i in (1, 2)]
+    return [f"np.atleast_1d({op.get(i, 'u32')}).view({half}).reshape(-1, 2)" for i in (1, 2)]
 
 
 @family("abs", "neg")

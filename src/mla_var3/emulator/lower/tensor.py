@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from mla_var3.emulator.lower.base import NotLowered, Op, family
+from mla_var3.emulator.lower.base import Op, family
 from mla_var3.emulator.units.layouts import Shape, Wgmma
 from mla_var3.emulator.units.products import ProductText
 
@@ -16,13 +16,8 @@ TYPES = {"f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "f64", "e2m1", "e3m2
 @family("mma")
 def mma(op: Op) -> list[str]:
     """Lower ``mma``."""
-    match = re.fullmatch(
-        r"m(\d+)n(\d+)k(\d+)", next(p for p in op.parts if p.startswith("m1") or p.startswith("m8"))
-    )
     kinds = [p for p in op.parts if p in TYPES or p in ("f32", "s32")]
-    if match is None or op.has("sp", "sp::ordered_metadata") or len(kinds) < 4:
-        raise NotLowered(op.instruction.op)
-    m, n, k = (int(x) for x in match.groups())
+    m, n, k = _sizes(next(p for p in op.parts if p.startswith(("m1", "m8"))))
     shape = Shape(m, n, k, kinds[0], kinds[1], kinds[2], op.has("satfinite"))
     rows = [_rows(op, i) for i in range(4)]
     scales = "None"
@@ -36,6 +31,11 @@ def mma(op: Op) -> list[str]:
     return [f"mma.run({op.constant((shape, rows))}, {scales}, {op.s}, {op.pc})"]
 
 
+def _sizes(text: str) -> list[int]:
+    """Extents of a shape such as ``m16n8k16``."""
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
 def _rows(op: Op, operand: int) -> list[int]:
     return [op.writer.index(x) for x in op.vector(operand)]
 
@@ -47,11 +47,7 @@ def wgmma(op: Op) -> list[str]:
         count = int(op.args[0]) if op.args else 0
         name = {"fence": "fence", "commit_group": "commit", "wait_group": "wait"}[op.parts[1]]
         return [f"wgmma.{name}({count}, {op.s}, {op.pc})"]
-    if op.has("sp"):
-        raise NotLowered(op.instruction.op)
-    match = re.fullmatch(r"m64n(\d+)k(\d+)", op.parts[4])
-    if match is None:
-        raise NotLowered(op.instruction.op)
+    _, n, k = _sizes(op.parts[4])
     rows = np.array(_rows(op, 0))
     a = np.array(_rows(op, 1)) if op.args[1].startswith("{") else None
     scale = [int(x) for x in op.args[4:]]
@@ -59,8 +55,8 @@ def wgmma(op: Op) -> list[str]:
     major = [0, *scale[2:]] if a is not None else scale[2:]
     d_type, a_type, b_type = op.parts[-3:]
     shape = Wgmma(
-        int(match[1]),
-        int(match[2]),
+        n,
+        k,
         d_type,
         a_type,
         b_type,

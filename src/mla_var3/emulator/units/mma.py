@@ -32,8 +32,6 @@ class Mma(Unit):
         """D = A B + C for each warp of ``s``."""
         m = self.machine
         shape, (d, a, b, c) = constant
-        if shape.m != 16 and not (shape.m == 8 and shape.a == "f64"):
-            m.unsupported(pc)
         warps = len(m.ids[s]) // 32
         m.counts.flops(pc, 2 * shape.m * shape.n * shape.k * warps)
         if shape.a == "f64":
