@@ -10,6 +10,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import BFloat16, Float16, Float32, Int32, Int64, Uint8, const_expr, range_constexpr
 
+from mla_var3.kernel.cute_python.kit.early import EarlyKernel
 from mla_var3.kernel.cute_python.kit.gather import PIECE, GatherKernel
 from mla_var3.kernel.cute_python.kit.lists import ListKernel
 from mla_var3.kernel.cute_python.kit.slabs import KEYS, SLABS
@@ -77,12 +78,12 @@ class ListWindowKernel(WindowKernel, ListKernel):
         return row, row + SCALES
 
 
-class Model1Kernel(ListWindowKernel):
+class Model1Kernel(EarlyKernel, ListWindowKernel):
     """Tokens of 584 bytes: seven slabs of e4m3 values, and rotary values that count as values."""
 
     values, near, each, words = 7, 3, 1, 1
     rope_slab, rope_bytes, row_bytes = 7, MODEL1_ROPE, MODEL1_ROW
-    told, fenced = ((0, 1, 2), (3, 4, 5, 6, 7)), ()
+    told = (0, 1, 2), (3, 4, 5, 6, 7)
     orders = (0, 1, 2, 3, 4, 5, 6, 7), (4, 5, 6, 3, 0, 1, 2, 7)
 
     def begins(self, cache, page, place):

@@ -1,1 +1,1 @@
-"""Latent decode for Blackwell's tensor memory, over pages, also with products in fp8; emulated only."""
+"""Latent decode for Blackwell's tensor memory, over pages, and with fp8 products; emulated only."""
