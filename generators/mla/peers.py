@@ -59,6 +59,9 @@ def page(site: Site, source: str) -> Page:
         "more where that is faster still. As fast means that two medians differ by less than "
         f"{NOISE:.1%}.",
         SIZES,
+        "Dense attention alone. Sparse decode beside FlashMLA stands [with the calls of servers]"
+        f"({link('docs/serving.md#where-it-stands')}), in trials without a record; sparse prefill "
+        "was not timed here.",
         conditions.section(site, _pairs(site, first, _alike(site)), name),
         *parts,
         f"## With a prefix that all sequences share\n\nOur kernel reads keys and values of the "
