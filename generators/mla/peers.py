@@ -57,6 +57,9 @@ def page(site: Site, source: str) -> Page:
         "more where that is faster still. As fast means that two medians differ by less than "
         f"{NOISE:.1%}.",
         SIZES,
+        "Dense attention alone. Sparse decode beside FlashMLA stands [with the calls of servers]"
+        f"({link('docs/serving.md#where-it-stands')}), in trials without a record; sparse prefill "
+        "was not timed here.",
         conditions.section(site, _pairs(site, first, alike(site)), name),
         by_language.section(site, link),
         *parts,

@@ -96,8 +96,10 @@ def _command(site: Site, link: Link) -> str:
         '<div class="command" markdown="1">\n\n<div markdown="1">\n\n'
         "## Check your own kernel, without a GPU { #check }\n\n"
         "HyperMLA is a workbench and knowledge base for GPU kernels in Python, NVIDIA's cuTile and "
-        f"CuTe DSLs. [One command]({link('docs/emulator.md')}) runs a script on your CPU as it is, "
-        "and says which two lines race and what would have ordered them. Here it is given "
+        "CuTe DSLs. After `python -m pip install nox` in a clone, on "
+        f"[Linux (x86-64)]({link('docs/scope.md')}), [one command]({link('docs/emulator.md')}) "
+        "runs a script on your CPU as it is, and says which two lines race and what would have "
+        "ordered them. Here it is given "
         f"[an example]({link(hopper.script(page))}) with one wait deleted. "
         f"[Adopt]({link('docs/adopt.md')}) a kernel of your own (cuTile, CuTe DSL, Triton or "
         "PyTorch) and it is checked, profiled and matched with remedies as ours are. A server that "

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from generators.pages import example_order
+from mla_var3.gpuless.tables import read
+from mla_var3.paths import repo_root
+
+
+def test_every_example_of_a_way_has_runs_in_the_record():
+    ran = read(repo_root() / example_order.RECORD)
+    folder = "examples/python/CuTeDSL/cute"
+    cases = example_order._cases(ran, f"{folder}/hopper/kernel/dense_gemm/dense_gemm.py")
+    assert {case.test.split()[0] for case in cases} == {
+        "cute/hopper/kernel/dense_gemm/dense_gemm.py"
+    }
+    assert example_order._outcomes(cases) == f"{len(cases)} passed"
+    assert example_order._outcomes([]) == "not run"
+
+
+def test_a_section_names_each_example_in_order_with_its_outcome(site):
+    whole = example_order.section(site, site.learning, lambda target: target)
+    places = [
+        whole.index(f"knowledge/examples/{key}.toml")
+        for way in example_order.WAYS
+        for key in way.examples
+    ]
+    assert places == sorted(places)
+    assert "not run" not in whole
+    assert "({" not in whole
