@@ -26,3 +26,16 @@ def test_the_module_ends_with_2_and_a_sentence():
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: unknown design 'flash_mal'")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"mutants": -1}, "--mutants=-1 is below 0"),
+        ({"mutants": 4, "compiles": -2}, "--compiles=-2 is below 0"),
+        ({"compiles": 3}, "say --mutants, too"),
+    ],
+)
+def test_numbers_of_wrong_kernels_are_checked_before_any_is_judged(given, said):
+    with pytest.raises(UsageError, match=said):
+        commands.check("gemm@cutile-dsl", "v0", **given)
