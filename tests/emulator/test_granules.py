@@ -130,10 +130,8 @@ def test_reads_are_still_known_when_there_is_room_for_more_chains() -> None:
     m.shadow.mark_read(slice(SIZE, SIZE + 8), [clocks.issue(WGMMA, 0)], 6)
     assert last.whole[1:3].tolist() == [False, True]
     granules = [SIZE, SIZE + 9, 2 * SIZE, 3 * SIZE]
-    before = [
-        (chain, g, last.last_read(chain, g)) for chain in last.rows.tolist() for g in granules
-    ]
-    room = clocks.room
+    chains, room = last.rows.tolist(), clocks.room
+    before = [(chain, g, last.last_read(chain, g)) for chain in chains for g in granules]
     for number in range(room):
         clocks.chain(number, BULK)
     assert clocks.room > room
