@@ -367,7 +367,7 @@ def test_a_read_of_two_arrays_at_once_is_seen_in_both() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("at", [0, 8, 16, 24])
+@pytest.mark.parametrize("at", [0, 8, 24, 32, 40, 48])
 def test_a_vector_of_parameters_ends_with_them(count: int, at: int) -> None:
     target = "%d2" if count == 1 else "{%d2, %d3}"
     vector = ".v2" if count == 2 else ""

@@ -9,6 +9,7 @@ import pytest
 from mla_var3.emulator.clusters import Launch
 from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Model, Options
+from mla_var3.emulator.regions import Region
 from tests.emulator.events import (
     NEXT_GRID,
     PEERS,
@@ -256,3 +257,15 @@ def test_without_checks_values_alone_are_made(snippet, edits, seed):
     assert any(snippet.run(edits, way)[1].diagnostics for way in WAYS)
     _, done = snippet.run(edits, Options(seed=seed, checks=False))
     assert done.diagnostics == []
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_copy_of_what_nothing_wrote_is_told_where_it_is_looked_for(checks):
+    room, out = np.zeros(272, np.uint32), np.zeros(256, np.uint32)
+    base = room.ctypes.data + -room.ctypes.data % 16
+    region = Region(base, 1024, "mine", unwritten=True)
+    done = launch(
+        TWO_LOADS.text(), [base, out], 1, 64, options=Options(checks=checks), regions=[region]
+    )
+    kinds = {d.kind for d in done.diagnostics}
+    assert kinds == ({"uninitialized-read"} if checks else set())

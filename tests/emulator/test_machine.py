@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -183,6 +185,21 @@ def test_a_kernel_is_told_of_its_shape(
     assert m.special["cluster_ctarank"].tolist() == [t // threads for t in range(threads * ctas)]
 
 
+@pytest.fixture
+def patience() -> Iterator[None]:
+    """What would wait for ever, asleep, fails after 20 s."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError("it waits for a process that has died")
+
+    handler = signal.signal(signal.SIGALRM, late)
+    before = signal.setitimer(signal.ITIMER_REAL, 20)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, *before)
+    signal.signal(signal.SIGALRM, handler)
+
+
+@pytest.mark.usefixtures("patience")
 def test_a_process_that_dies_ends_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clusters are spread over two, and neither says anything."""
     monkeypatch.setattr(Machine, "run", lambda self, quantum=None: os._exit(3))

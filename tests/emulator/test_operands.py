@@ -170,11 +170,11 @@ def test_a_swizzle_in_words(swizzle: int, name: str) -> None:
     assert _swizzle(swizzle) == name
 
 
-@pytest.mark.parametrize("cta", [0, 1])
+@pytest.mark.parametrize("cta", [0, 1, 2])
 @pytest.mark.parametrize("pieces", ["near", "apart"])
 def test_what_a_product_reads_is_noted_in_its_own_cta(cta: int, pieces: str) -> None:
     """Rows side by side and rows far apart, which nothing has written: nobody wrote them there."""
-    m, unit = ready(2)
+    m, unit = ready(4)
     rows = 128
     stride = 256 if pieces == "near" else 1024
     base = cta * m.shared.size

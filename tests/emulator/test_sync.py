@@ -623,3 +623,14 @@ def test_a_test_that_is_answered_no_is_a_wait(arrivals: int) -> None:
     assert out.tolist() == [arrivals] * 96
     (pc,) = (i.pc for i in done.counts.program.kernel.instructions if "test_wait" in i.op)
     assert done.counts.waits[pc] == (0 if arrivals else 3)
+
+
+@pytest.mark.parametrize("arrives", [0, 64])
+def test_warps_that_ask_together_all_have_to_know(arrives: int) -> None:
+    """Also where they do not follow each other: the second of three asks nothing."""
+    body = f""".shared .align 8 .b8 bar[8]; mov.u32 %r3, bar; setp.ne.u32 %p1, %t, {arrives}; shr.u32 %r6, %t, 5; setp.eq.u32 %p4, %r6, 1; mov.u32 %o, 9;
+    @%p1 bra READY; mbarrier.init.shared.b64 [%r3], 1; READY: bar.sync 0; @%p4 bra END;
+    @%p1 bra ARRIVED; mbarrier.arrive.shared.b64 %rd0, [%r3]; ARRIVED:
+    mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 0; selp.u32 %o, 1, 0, %p2; END:"""
+    out = evaluate(body, [np.zeros(96, np.uint32)], np.uint32)
+    assert out.tolist() == [0] * 32 + [9] * 32 + [0] * 32
