@@ -637,6 +637,23 @@ assert out.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
 """,
             ("ct.store(out, j, ct.full((1,), split, ct.int32))",),
         ),
+        Setup(
+            TILE
+            + """
+@ct.kernel
+def kernel(x, parts, done, out, SPLITS: ct.Constant[int]):
+    split = ct.bid(0)
+    part = ct.sum(ct.load(x, (split,), (8,)), axis=0)
+    # snippet
+
+
+x, parts, out = torch.arange(32, dtype=torch.float32), torch.empty(4), torch.empty(1)
+done = torch.zeros(1, dtype=torch.int32)
+for _ in range(2):
+    run(kernel, x, parts, done, out, 4, grid=(4,))
+    assert (out.item(), done.item()) == (x.sum().item(), 0)
+""",
+        ),
     ],
     "o2-head-grouping": [
         Setup(
