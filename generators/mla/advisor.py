@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from generators.mla.design_choice import CONTEXT, NAMES, held_by, kernels_by_design
-from generators.mla.peers import beside
 from generators.model import compare, problems
-from generators.model.compare import Best, alike, best
+from generators.model.choice import chosen, each_version
+from generators.model.compare import Best, alike
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.write.source import repo_name
@@ -143,19 +143,13 @@ def answers(site: Site) -> Iterable[dict[str, Any]]:
         cache = held_by(run, kernels)
         sizes |= conditions
         groups.setdefault((record.target, cache, tuple(sizes.items())), []).append(run)
-    pairs = beside(site)
     earlier: dict[regimes.Kernel, list[Run]] = {}
     for run in site.earlier:
         if run.record.kernel.design in kernels:
             earlier.setdefault(held_by(run, kernels), []).append(run)
     for (target, cache, axes), runs in groups.items():
         mine = earlier.get(cache, [])
-        first = best(runs, site.earlier)
-        pair = pairs.get(problems.together(first.run)[1:])
-        if pair and held_by(pair[0], kernels) == cache and pair[0].stale <= first.run.stale:
-            # Beside the library that all compare with, as its page does: one answer to both.
-            together = _together(pair[0], [*runs, *mine])
-            first = best(compare.fastest([*together, *(run for run in runs if run.stale)]))
+        first = chosen(site, runs)
         ranked = _ranked(first.run, runs, mine)
         yield {
             "device": target,
@@ -213,10 +207,7 @@ def _outdated(site: Site, first: Best) -> dict[str, Any] | None:
 def _together(run: Run, runs: Iterable[Run]) -> list[Run]:
     """Those of runs whose times compare with one's, fastest first, each version once."""
     wanted = problems.together(run)
-    kept: dict[tuple[str, ...], Run] = {}
-    for other in compare.fastest(one for one in runs if problems.together(one) == wanted):
-        kept.setdefault(_key(other), other)
-    return list(kept.values())
+    return each_version(one for one in runs if problems.together(one) == wanted)
 
 
 def _ranked(first: Run, runs: list[Run], earlier: Iterable[Run]) -> list[Run]:

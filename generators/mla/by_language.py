@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from generators.mla.same_work import PEERS, alike, time_of, unpaged
+from generators.mla.same_work import PEERS, time_of, unpaged
 from generators.model import problems
+from generators.model.choice import alike
 from generators.model.columns import PEERS as LIBRARY
 from generators.model.columns import language_title
 from generators.model.run import Run
@@ -45,7 +46,7 @@ def section(site: Site, link: Link) -> str:
 
 def rows_of(site: Site) -> list[Row]:
     """The problems of the newest run that timed two languages and the peer, but for pages."""
-    peer, suits = next(iter(PEERS)), alike(site)
+    peer, suits = next(iter(PEERS)), alike(site, WORKLOAD.key)
     groups: dict[tuple[object, ...], list[Run]] = {}
     for run in (*site.runs, *site.earlier):
         record = run.record

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from generators.mla import peers, turning
 from generators.model import compare
-from generators.model.compare import Best, best
+from generators.model.choice import chosen
+from generators.model.compare import Best
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages.kernels import design_link, run_version, what_times_cover
@@ -78,6 +79,8 @@ class Choice:
         bound_us: Bound of the problem in microseconds, the least over all designs.
         bounds: Rate that binds each kernel of the analysis.
         runs: What was timed there, fastest first.
+        own: What to use of each design's versions, by language and design.
+        first: What to use of all.
         best: What to use, by how much of the cache is decompressed beforehand: nothing
             (``flash_mla``), the newest tokens (``mla_var6_plus``) or all (``flash_attention``).
     """
@@ -87,6 +90,8 @@ class Choice:
     bounds: Mapping[regimes.Kernel, Side]
     runs: tuple[Run, ...]
     best: Mapping[regimes.Kernel, Best]
+    own: Mapping[tuple[str, str], Best]
+    first: Run | None
 
     @property
     def s(self) -> int:
@@ -126,15 +131,22 @@ class Comparison:
 
     def fastest_at(self, design: Version) -> list[int]:
         """Query counts at which a version of a design was measured fastest of all."""
-        return [c.s for c in self.measured if _is_of(c.runs[0], design)]
+        return [c.s for c in self.measured if c.first and _is_of(c.first, design)]
 
     def best_versions(self, design: Version) -> dict[str, list[int]]:
         """Version of a design to use at each query count at which it was timed, by version."""
         found: dict[str, list[int]] = {}
         for choice in self.measured:
-            if own := [run for run in choice.runs if _is_of(run, design)]:
-                found.setdefault(best(own).run.record.kernel.version, []).append(choice.s)
+            if own := choice.own.get((design.language, design.design)):
+                found.setdefault(own.run.record.kernel.version, []).append(choice.s)
         return found
+
+
+def _by_design(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        found.setdefault((run.record.kernel.language, run.record.kernel.design), []).append(run)
+    return found
 
 
 def _is_of(run: Run, version: Version) -> bool:
@@ -167,7 +179,9 @@ def comparison(site: Site, device: devices.Device, heads: int = regimes.Shape().
             regimes.bound_us(shape, s, CONTEXT, device.bound(regimes.DTYPE)),
             {kernel: found.bound for kernel, found in times.items()},
             tuple(mine),
-            {kernel: best(group) for kernel, group in groups.items() if group},
+            {kernel: chosen(site, group) for kernel, group in groups.items() if group},
+            {key: chosen(site, group) for key, group in _by_design(mine).items()},
+            chosen(site, mine).run if mine else None,
         )
 
     attention = regimes.cost("flash_attention", shape, 1, CONTEXT).flops
@@ -504,8 +518,8 @@ def _outdated_versions(versions: list[Version], found: Comparison) -> Iterator[s
     """Versions that were faster before their sources changed, with the query counts."""
     counts: dict[str, list[int]] = {}
     for choice in found.measured:
-        own = [run for run in choice.runs if _is_of(run, versions[0])]
-        if own and (stale := best(own).outdated) is not None:
+        own = choice.own.get((versions[0].language, versions[0].design))
+        if own and (stale := own.outdated) is not None:
             counts.setdefault(stale.record.kernel.version, []).append(choice.s)
     for version, at in counts.items():
         yield f"{version} by stale records at s = {', '.join(map(str, at))}"

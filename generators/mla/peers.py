@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from generators.mla import by_language, conditions
-from generators.mla.same_work import PEERS, alike, time_of, unpaged
-from generators.model import problems, targets
-from generators.model.columns import PEERS as LIBRARY
+from generators.mla.same_work import PEERS, time_of, unpaged
+from generators.model import choice, problems, targets
+from generators.model.choice import Pair, alike
 from generators.model.problems import together
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages.kernels import run_version
 from generators.write.page import Page
 from generators.write.text import cell, meta, sections, table
-from mla_var3.evidence.compare import NOISE, Comparison, Versus, Word, said, word
+from mla_var3.evidence.compare import NOISE, Comparison, Versus, Word, said
 from mla_var3.knowledge.evidence import Link
 from mla_var3.workloads import workloads
 from mla_var3.workloads.mla import WORKLOAD
@@ -29,9 +29,6 @@ FOUND_BY = (
     "FlashMLA comparison", "faster than FlashMLA", "FlashMLA benchmark", "peers",
     "conditions of the FlashMLA measurements", "repeat the FlashMLA benchmark",
 )  # fmt: skip
-
-#: Our fastest kernel of a run, and the library's of the same run.
-Pair = tuple[Run, Run]
 
 
 def page(site: Site, source: str) -> Page:
@@ -60,7 +57,7 @@ def page(site: Site, source: str) -> Page:
         "Dense attention alone. Sparse decode beside FlashMLA stands [with the calls of servers]"
         f"({link('docs/serving.md#where-it-stands')}), in trials without a record; sparse prefill "
         "was not timed here.",
-        conditions.section(site, _pairs(site, first, alike(site)), name),
+        conditions.section(site, _pairs(site, first, alike(site, WORKLOAD.key)), name),
         by_language.section(site, link),
         *parts,
         f"## With a prefix that all sequences share\n\nOur kernel reads keys and values of the "
@@ -83,7 +80,7 @@ UNTIMED = "use {}, none of ours was timed"
 
 def _beside(site: Site, peer: str, name: str, link: Link) -> str:
     """The section of one library; empty where no run timed it."""
-    pairs = _pairs(site, peer, alike(site))
+    pairs = _pairs(site, peer, alike(site, WORKLOAD.key))
     paged = {unpaged(mine): (mine, theirs) for mine, theirs in pairs if _page(mine)}
     if not paged:
         found = _table(site, pairs, name, link)
@@ -123,7 +120,7 @@ def lead(site: Site, address: str) -> str:
 def verdict(site: Site) -> str:
     """Where the fastest of ours is ahead of the first library, ties with it and is behind."""
     peer = next(iter(PEERS))
-    pairs = _pairs(site, peer, alike(site))
+    pairs = _pairs(site, peer, alike(site, WORKLOAD.key))
     if not pairs:
         return ""
     found = Versus(tuple(Comparison(theirs.record, mine.record) for mine, theirs in pairs))
@@ -160,49 +157,21 @@ def _conditions(ours: Sequence[Run]) -> str:
 def beside(site: Site) -> dict[tuple[object, ...], Pair]:
     """Our fastest and the first library's, by what runs of one problem share but the run.
 
-    The page of libraries and the advisor answer from these.
+    By the same rule the advisor and all tables name a kernel; see ``choice``.
     """
-    pairs = _pairs(site, next(iter(PEERS)), alike(site))
+    pairs = _pairs(site, next(iter(PEERS)), alike(site, WORKLOAD.key))
     return {together(pair[0])[1:]: pair for pair in pairs}
 
 
 def _pairs(site: Site, peer: str, suits: Callable[[Run], bool]) -> list[Pair]:
-    """Our fastest and the library's in one run, per problem; see ``_chosen``."""
-    groups: dict[tuple[object, ...], list[Run]] = {}
-    for run in (*site.runs, *site.earlier):
-        if run.is_timed and run.record.kernel.layer == WORKLOAD.key and run.record.run:
-            groups.setdefault(together(run), []).append(run)
-    found: dict[tuple[object, ...], list[Pair]] = {}
-    for (_, *where), runs in groups.items():
-        ours = [r for r in runs if r.record.kernel.language != LIBRARY and suits(r)]
-        theirs = [r for r in runs if r.record.kernel.design == peer]
-        if ours and theirs:
-            pair = min(ours, key=_standing), min(theirs, key=_standing)
-            found.setdefault(tuple(where), []).append(pair)
-    chosen = map(_chosen, found.values())
-    return sorted(chosen, key=lambda pair: problems.problem_of(pair[0].record).order)
-
-
-def _standing(run: Run) -> tuple[bool, float]:
-    """By what a kernel of a run is chosen: today's code, then the shorter time."""
-    return run.stale, run.total.median_us
-
-
-def _chosen(pairs: Sequence[Pair]) -> Pair:
-    """Of several runs the newest in which ours does as well as in any, by today's code if it can.
-
-    Runs differ by clock and temperature, which a ratio of two times of one run does not show.
-    """
-    fresh = [pair for pair in pairs if not (pair[0].stale or pair[1].stale)] or pairs
-    least = min(map(_share, fresh))
-    near = [pair for pair in fresh if word(least, _share(pair)) == "as fast"]
-    return max(near, key=lambda pair: pair[0].record.time)
-
-
-def _share(pair: Pair) -> float:
-    """Our time over the library's."""
-    mine, theirs = pair
-    return mine.total.median_us / theirs.total.median_us
+    """Our fastest and the library's in one run, per problem."""
+    found = [
+        choice.pair_of(choice.pairs(contest, peer, suits) for contest in contests)
+        for contests in site.contests.values()
+        if contests[0][0].record.kernel.layer == WORKLOAD.key
+    ]
+    known = [pair for pair in found if pair is not None]
+    return sorted(known, key=lambda pair: problems.problem_of(pair[0].record).order)
 
 
 def _table(

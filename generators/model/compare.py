@@ -61,7 +61,7 @@ def best(runs: Sequence[Run], earlier: Iterable[Run] = ()) -> Best:
     chosen = max(own, key=lambda run: _kernel(run)[1])
     faster = near[: near.index(chosen)]
     others = (run for run in near if run in faster or _kernel(run)[0] != _kernel(chosen)[0])
-    return Best(chosen, next(others, None), _outdated(runs, chosen))
+    return Best(chosen, next(others, None), outdated(runs, chosen))
 
 
 def _beside_others(runs: Sequence[Run], earlier: Iterable[Run]) -> Sequence[Run]:
@@ -98,7 +98,8 @@ def _newest_together(runs: Sequence[Run]) -> Sequence[Run]:
     return [run for run in runs if run.record.time >= since and run.stale == runs[0].stale]
 
 
-def _outdated(runs: Sequence[Run], chosen: Run) -> Run | None:
+def outdated(runs: Sequence[Run], chosen: Run) -> Run | None:
+    """The fastest stale run where it beats the chosen one, a fresh one, beyond noise."""
     stale = (run for run in runs if run.stale and not chosen.stale)
     first = min(stale, key=lambda run: run.total.median_us, default=None)
     if first is None or first.total.median_us > chosen.total.median_us or alike(first, chosen):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from generators.model import compare, problems
+from generators.model import choice, compare, problems
 from generators.model.run import Run
 from generators.model.site import Site
 from mla_var3.errors import KnowledgeError
@@ -58,7 +58,9 @@ def leaders(site: Site, language: str | None = None, layer: str | None = None) -
     for problem, runs in problems.by_problem(_timed(site)).items():
         for field, group in _by_field(site, runs, problem.regime).items():
             if len({_name(run) for run in group}) > 1:
-                contests.setdefault(field, []).append(compare.best(compare.fastest(group)).run)
+                contests.setdefault(field, []).append(
+                    choice.chosen(site, compare.fastest(group)).run
+                )
     found = (_leader(site, field, runs) for field, runs in contests.items())
     chosen = (
         one for one in found

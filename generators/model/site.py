@@ -92,6 +92,23 @@ class Site:
         return found
 
     @cached_property
+    def contests(self) -> dict[tuple[object, ...], list[list[Run]]]:
+        """The same by device, mode and problem: a list of runs per run that timed any there."""
+        found: dict[tuple[object, ...], list[list[Run]]] = {}
+        for (_, *where), runs in self.companions.items():
+            found.setdefault(tuple(where), []).append(runs)
+        return found
+
+    @cached_property
+    def timed_at(self) -> dict[tuple[object, ...], list[Run]]:
+        """The newest time of each version by device, mode and problem."""
+        found: dict[tuple[object, ...], list[Run]] = {}
+        for run in self.runs:
+            if run.is_timed:
+                found.setdefault(problems.together(run)[1:], []).append(run)
+        return found
+
+    @cached_property
     def learning(self) -> Learning:
         """Learning paths and examples."""
         return read_learning(self.root)

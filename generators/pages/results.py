@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from generators.draw import charts
-from generators.model import compare, problems, targets
+from generators.model import choice, compare, problems, targets
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages import analyses, fitting, kernels
@@ -154,7 +154,7 @@ def _index(site: Site, by_target: Mapping[str, list[Run]]) -> Page:
             _advisor(site, link),
             *analyses.comparisons(site, link),
             "## Fastest at each problem",
-            _champions(site, by_target, link),
+            _champions(site, link),
         ),
         nav=("Results",),
     )
@@ -175,14 +175,23 @@ def _advisor(site: Site, link: Link) -> str:
     return f"Which kernel for sizes of your own, and how sure that is: {found}." if found else ""
 
 
-def _champions(site: Site, by_target: Mapping[str, list[Run]], link: Link) -> str:
-    """What to use at each problem: a table per workload."""
-    chosen = [
-        compare.best(found).run
-        for runs in by_target.values()
+def champions(site: Site) -> list[Run]:
+    """What to use at each problem of each device."""
+    return [
+        choice.chosen(site, found).run
+        for runs in _targets(site).values()
         for group in problems.by_problem(runs).values()
-        if (found := compare.fastest(compare.with_all_work(group)))
+        if (found := compare.fastest(_by_events(compare.with_all_work(group))))
     ]
+
+
+def _by_events(runs: Sequence[Run]) -> Sequence[Run]:
+    """The runs timed by events, as the advisor and the skills read them; all if none is."""
+    return [run for run in runs if run.is_timed and run.record.mode == "event"] or runs
+
+
+def _champions(site: Site, link: Link) -> str:
+    """What to use at each problem: a table per workload."""
     head = ["Device", "Problem", "Regime", "Version", "Median", figures.OF_BOUND, "Record"]
     parts = [
         sections(
@@ -190,7 +199,7 @@ def _champions(site: Site, by_target: Mapping[str, list[Run]], link: Link) -> st
             _few_or_folded(table(head, [_champion(site, run, link) for run in runs]), len(runs)),
             _reading(site, runs, link),
         )
-        for layer, runs in problems.by_layer(chosen).items()
+        for layer, runs in problems.by_layer(champions(site)).items()
     ]
     return "\n".join(parts) or "No record with a time is committed yet."
 

@@ -49,10 +49,10 @@ def errors(answers: list[Answer], far: Callable[[Answer, Answer], float]) -> lis
 def test_the_nearest_record_foretells_the_share_of_the_bound(answers):
     ours, plain = errors(answers, advisor.distance), errors(answers, by_axis)
     assert len(ours) > 90
-    # Measured when it was built: 1.06 and 1.39 at the 90th percentile; by axis 1.18 and 2.01.
+    # 2026-11-27, 130 problems: 1.05, and 1.35 at the 90th percentile; by axis 1.12 and 1.41.
     middle, late = len(ours) // 2, round(0.9 * len(ours))
-    assert ours[middle] < 1.1
-    assert ours[late] < 1.5 < plain[late]
+    assert ours[middle] < min(1.1, plain[middle])
+    assert ours[late] < min(1.4, plain[late])
 
 
 def test_the_advisor_and_the_page_of_libraries_have_one_answer(site):
