@@ -55,11 +55,11 @@ def right(found, q, keys_of, scale):
             assert torch.allclose(lse[i, :, j].double(), sums[0], atol=1e-3)
 
 
-def sparse(width, second, counted, poisoned=False):
-    """A sparse call, checked."""
+def sparse(width, second, counted, poisoned=False, steep=1, k=70):
+    """A sparse call, checked; of ``steep`` queries the maximum moves by more than its lag."""
     torch.manual_seed(0)
-    q, schedule = torch.randn(B, S, H, width).bfloat16(), flashmla.get_mla_metadata()[0]
-    sizes, given, taken = [(5, 6, 70), (3, 61, 40)][: 1 + second], {}, []
+    q, schedule = steep * torch.randn(B, S, H, width), flashmla.get_mla_metadata()[0]
+    q, sizes, given, taken = q.bfloat16(), [(k // 14, 6, k), (3, 61, 40)][: 1 + second], {}, []
     for prefix, (pages, page, k) in zip(("", "extra_"), sizes, strict=False):
         cache, keys = cache_of(width, pages, page)
         indices, counts = lists_of(pages * page, k), (k - 3, 0) if counted else (k, k)
@@ -186,6 +186,9 @@ class TestInTheEmulator:
 
     def test_tokens_of_584_bytes_in_two_caches(self):
         sparse(LATENT, True, True)
+
+    def test_the_maximum_of_584_bytes_moves_in_even_and_odd_tiles(self):
+        sparse(LATENT, False, False, steep=16, k=330)
 
     def test_what_no_list_names_may_be_anything(self):
         sparse(WIDTH, False, True, poisoned=True)
