@@ -380,7 +380,7 @@ def test_at_an_edge_pages_end_within_steps_of_two_tiles():
 def test_one_list_is_shared_by_many_multiprocessors():
     plan = registry.find("sparse_mla").plan_class()(b=3, h=128, s=5, topk=3).shared_by(28)
     assert plan.is_valid()
-    assert (plan.b, plan.s, plan.topk) == (1, 1, 28 * 128)
+    assert (plan.b, plan.s, plan.topk) == (1, 1, 28 * 64)
 
 
 def test_lists_of_several_tiles_are_taken_in_turn():
@@ -394,6 +394,6 @@ def test_lists_of_several_tiles_are_taken_in_turn():
 def test_one_sequence_is_shared_by_many_multiprocessors():
     plan = LATENT(b=3, h=128, s=5).shared_by(28)
     assert plan.is_valid()
-    assert (plan.b, plan.s, plan.t) == (1, 1, 28 * 128)
+    assert (plan.b, plan.s, plan.t) == (1, 1, 28 * 64)
     both = LATENT(b=3, h=128, s=5).shared_by(28, 2)
     assert (both.b, both.s, both.t) == (2, 1, 28 * 64)
