@@ -46,25 +46,6 @@ args = (x, out, 16, 16)
 """
 )
 SETUPS: dict[str, list[Setup]] = {
-    "cutile-errors": [
-        Setup(
-            TILE
-            + """
-@ct.kernel
-def kernel(q, qpe, z, kpe, out, batch: ct.Constant[int]):
-    query, query_pe = ct.load(q, (0, 0), (TILE_M, 512)), ct.load(qpe, (0, 0), (TILE_M, 64))
-    j = 1
-    # snippet
-    ct.store(out, (0, 0), score)
-
-
-q, cache = torch.randn(TILE_M, 576), torch.randn(2, 2 * TILE_N, 576)
-out = torch.zeros(TILE_M, TILE_N)
-run(kernel, q[:, :512], q[:, 512:], cache[..., :512], cache[..., 512:], out, 1)
-close(out, q @ cache[1, TILE_N:].T)
-""",
-        ),
-    ],
     "a1-equal-block-split": [
         Setup(
             TILE
