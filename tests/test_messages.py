@@ -38,6 +38,34 @@ def test_ptxas_says_what_the_page_explains(file: Path, tmp_path: Path) -> None:
     assert any(f"messages/{file.name})" in page.read_text() for page in PAGES.glob("*.md"))
 
 
+def test_wgmma_wants_the_letter_in_the_text_and_in_the_flag(tmp_path: Path) -> None:
+    text = (EXAMPLES / "target.ptx").read_text("utf-8")
+    page = (PAGES / "wrong-target.md").read_text("utf-8")
+    plain = refusal(text, "sm_90", tmp_path)
+    for instruction, line in (("setmaxnreg.inc", 11), ("wgmma.fence", 12)):
+        told = f"line {line}; error   : Instruction '{instruction}' not supported on .target 'sm_90'"
+        assert told in plain
+        assert told in refusal(text, "sm_90a", tmp_path)
+        assert told in page
+    lettered = text.replace(".target sm_90\n", ".target sm_90a\n")
+    other = "PTX with .target 'sm_90a' cannot be compiled for architecture 'sm_90'"
+    assert other in refusal(lettered, "sm_90", tmp_path)
+    assert other in page
+    assert not refusal(lettered, "sm_90a", tmp_path)
+
+
+def refusal(text: str, arch: str, tmp_path: Path) -> str:
+    """What ptxas says of a text that it refuses; empty where it takes it."""
+    file = tmp_path / "target.ptx"
+    file.write_text(text)
+    ptxas = tools.locate("ptxas", "nvidia-cuda-nvcc").path
+    done = subprocess.run(
+        [ptxas, f"-arch={arch}", file, "-o", tmp_path / "out.cubin"],
+        capture_output=True, text=True, env=tools.environment(),
+    )  # fmt: skip
+    return done.stdout + done.stderr if done.returncode else ""
+
+
 def test_ptxas_says_nothing_of_the_right_form(tmp_path: Path) -> None:
     assert not codes(EXAMPLES / "right.ptx", tmp_path)
 

@@ -537,4 +537,4 @@ def _fastest(design: Version, found: Comparison) -> str:
     if not any(_is_of(run, design) for choice in found.measured for run in choice.runs):
         return "not measured"
     counts = found.fastest_at(design)
-    return f"s = {', '.join(map(str, counts))}" if counts else "never fastest"
+    return f"s = {', '.join(map(str, counts))}" if counts else f"never fastest at h={found.shape.h}"

@@ -156,6 +156,7 @@ def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
             f"# {cell(symptom.title)}",
             cell(symptom.meaning),
             _more(site, symptom, link),
+            _tricks(site, symptom, link),
             f"What to try on {_on_each_arch(symptom, link)}.",
             "## Confirm it",
             _confirm(site, symptom, link),
@@ -174,6 +175,19 @@ def _more(site: Site, symptom: Symptom, link: Link) -> str:
     page = f"docs/messages/{symptom.more}.md"
     title = heading(inputs.read_text(site.root / page))
     return f"Which of its causes it is, and `nox -s run` for a script: [{title}]({link(page)})."
+
+
+def _tricks(site: Site, symptom: Symptom, link: Link) -> str:
+    """Where all that was tried stands in one table, with what did not pay."""
+    if symptom.tricks is None:
+        return ""
+    name, title = symptom.tricks
+    found = [page for page in site.catalogue.patterns if page.pattern.id == name]
+    anchor = title.lower().replace(" ", "-")
+    return "".join(
+        f"What each trick gained, and where it did not pay: [{title}]({link(page.name)}#{anchor})."
+        for page in found
+    )
 
 
 # -- is it so --------------------------------------------------------------------------------------

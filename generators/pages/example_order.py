@@ -12,6 +12,7 @@ from mla_var3.gpuless.tables import Case, Table, read
 from mla_var3.knowledge.evidence import Link
 
 TITLE = "## CUTLASS examples on the way to an MLA kernel, in order"
+ANCHOR = "#cutlass-examples-on-the-way-to-an-mla-kernel-in-order"
 RECORD = "results/conformance/cutlass-examples.json"
 
 
@@ -59,7 +60,12 @@ def section(site: Site, learning: Learning, link: Link) -> str:
         "example's own assertions and without a report, *found* passed them with a report; "
         f"[all runs]({link('results/conformance')}).",
         *(part for way in WAYS for part in _way(way, ran, learning, link)),
-        fence("$ nox -s examples -- fetch\n$ nox -s examples -- show hopper-dense-gemm", "console"),
+        fence(
+            "$ nox -s examples -- fetch\n"
+            "$ nox -s examples -- show hopper-dense-gemm\n"
+            "$ nox -s adopt -- hopper-dense-gemm    # runs it on the CPU, against its own reference",
+            "console",
+        ),
     )
 
 

@@ -87,6 +87,7 @@ def _index(site: Site, learning: Learning, link: Link) -> Page:
     found = table(["Path", "Steps", "What it is for"], paths)
     single = table(["Example", "Topics", "Step of"], examples)
     first, start = next(iter(learning.paths.items()), (None, None))
+    order = example_order.section(site, learning, link)
     content = sections(
         meta(
             found_by=[
@@ -100,10 +101,14 @@ def _index(site: Site, learning: Learning, link: Link) -> Page:
         f"**New to it? Start with [{cell(start.title)}]({link(path_source(first))}).**"
         if first and start
         else "",
+        "That path is for whoever wants the basics or Blackwell. For a Hopper kernel read the "
+        f"examples for Hopper [further down]({example_order.ANCHOR}) first."
+        if order
+        else "",
         "Kernels of others and our own, read in an order in which each builds on those before. "
         "No GPU is needed. What you have done is remembered in this browser only.",
         found,
-        example_order.section(site, learning, link),
+        order,
         "## Examples" if single else "",
         fold("Example by example", f"all {len(examples)}, with topics and path", single),
     )

@@ -8,6 +8,8 @@
   const LATENT = "flash_mla";
   // Rows of a tile of queries, and the share of multiprocessors below which keys are split.
   const ROWS = 64;
+  // Columns of a product that hold few rows, as kernels/cute_python/kit/thin_slabs.py has them.
+  const COLUMNS = [8, 16, 32];
   const SHARE = 0.75;
 
   // Why a measured time may be shorter than a reference time.
@@ -413,10 +415,15 @@
   // Why few sequences with long contexts are hard: their tiles of rows leave multiprocessors idle.
   function fewTiles(measured, { sizes, device, cache }) {
     const sms = (measured.sms || {})[device];
-    const tiles = sizes.b * Math.ceil(sizes.h * sizes.s / ROWS);
+    const rows = sizes.h * sizes.s;
+    const tiles = sizes.b * Math.ceil(rows / ROWS);
     if (cache !== LATENT || !sms || tiles >= SHARE * sms) return [];
-    return [paragraph(measured, sizes.b + " sequences of " + sizes.h * sizes.s + " query rows are " +
-      tiles + " tiles of " + ROWS + " rows for " + sms + " multiprocessors. With one block per tile " +
+    // Newer versions make so few rows columns of the products.
+    const columns = COLUMNS.find((n) => n >= rows);
+    const wide = columns ? columns + " columns (" + columns + " - " + rows + " = " + (columns - rows) +
+      " unused; of a tile of " + ROWS + " rows it were " + (ROWS - rows) + ")" : ROWS + " rows";
+    return [paragraph(measured, sizes.b + " sequences of " + rows + " query rows are " +
+      tiles + " tiles of " + wide + " for " + sms + " multiprocessors. With one block per tile " +
       (sms - tiles) + " of them are idle while each block walks all " + sizes.t + " keys. " + measured.few +
       " among blocks uses them; the price is the merge of their results.")];
   }

@@ -32,6 +32,7 @@ class Symptom:
         mode: The mode whose run states them.
         words: Other words by which readers look for it.
         more: The page of ``docs/messages`` that tells its causes apart.
+        tricks: The pattern and the heading of its section that lists all that was tried.
     """
 
     key: str
@@ -41,6 +42,7 @@ class Symptom:
     mode: Literal["static", "event", "ncu", "disabled"]
     words: tuple[str, ...] = ()
     more: str = ""
+    tricks: tuple[str, str] | None = None
 
     def remedies(self, catalogue: Catalogue) -> list[Document]:
         """The patterns that a metric of the symptom leads to."""
@@ -162,7 +164,13 @@ SYMPTOMS = (
         "wait.",
         ("issue_active_percent",),
         "ncu",
-        ("exponentials dominate", "softmax is the bottleneck"),
+        (
+            "exponentials dominate",
+            "softmax is the bottleneck",
+            "tricks for the softmax",
+            "rescaling takes the time",
+        ),
+        tricks=("cute-lazy-maximum", "All tricks for the softmax between products"),
     ),
     Symptom(
         "wrong-result",

@@ -460,7 +460,7 @@ def test_kernels_show_what_was_measured_beside_the_model(site):
     made = on(site, *RUNS)
     page = kernels._workload(made, "mla", made.layers()["mla"])
     row = next(r for r in rows(page.content, "## Which design to use") if "var6" in r[0])
-    assert row[1:] == ["[v4](cutile-dsl/mla_var6_plus/v4.md)", "s = 32", "never fastest"]
+    assert row[1:] == ["[v4](cutile-dsl/mla_var6_plus/v4.md)", "s = 32", "never fastest at h=128"]
     h200, b200, _ = rows(
         kernels._design(made, made.designs()["flash_mla_split_kv"]).content,
         "## Regime",

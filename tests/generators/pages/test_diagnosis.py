@@ -80,3 +80,14 @@ def test_spills_on_an_arch_without_times_say_so_and_name_remedies_alone(site):
     assert "Prune tilings" not in text
     own, other = text.index("16 rows by 64 keys, the same source"), text.index("decompressed form")
     assert own < other
+
+
+def test_the_softmax_leads_to_one_list_of_tricks(found, pages):
+    text = str(found["diagnosis/softmax-bound.md"].content)
+    address, anchor = re.findall(r"\]\(\.\./([\w/.-]+)#(all-tricks[\w-]*)\)", text)[0]
+    [listed] = [page for page in pages if page.path == address]
+    assert anchor in see(listed).anchors
+    table = str(listed.content).split("All tricks for the softmax between products")[1]
+    gains = [line.split("|")[2:4] for line in table.splitlines() if line.startswith("| ")]
+    assert len(gains) >= 6
+    assert all(cell.strip() for gain in gains[1:] for cell in gain)

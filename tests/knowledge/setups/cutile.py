@@ -793,6 +793,33 @@ assert out.item() == 1
             ),
         )
     ],
+    "lse": [
+        Setup(
+            """
+import math
+
+import torch
+
+# snippet
+
+
+scores, values = torch.randn(3, 12, dtype=torch.float64), torch.randn(12, 512, dtype=torch.float64)
+scores[2] = -math.inf  # a row without keys
+parts = [slice(0, 5), slice(5, 5), slice(5, 12)]  # the second GPU has none
+whole = torch.logsumexp(scores, -1)
+for empty in (math.inf, -math.inf):
+    lses = torch.stack([torch.logsumexp(scores[:, part], -1) for part in parts])
+    lses[lses == -math.inf] = empty
+    outputs = torch.stack([
+        torch.softmax(scores[:, part], -1).nan_to_num(0.0) @ values[part] for part in parts
+    ])
+    out, lse = merge(outputs.float(), lses.float())
+    assert torch.allclose(lse, whole.float())
+    assert torch.allclose(out[:2], (torch.softmax(scores[:2], -1) @ values).float(), atol=1e-5)
+    assert lse[2] == -math.inf and not out[2].any()
+"""
+        )
+    ],
     "online-softmax": [
         Setup(
             """

@@ -105,7 +105,7 @@ class MlaProblem(Problem):
     b: int = option(64, "batch: sequences", tries=(1, 2, 3, 5, 9, 33, 130), minimum=1)
     h: int = option(
         128,
-        "query heads (128; 16 to 64 after tensor parallelism)",
+        "query heads (128, or 8 to 64 after tensor parallelism)",
         tries=(1, 2, 3, 16, 17, 33, 128, 200),
         minimum=1,
     )
