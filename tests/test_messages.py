@@ -43,7 +43,9 @@ def test_wgmma_wants_the_letter_in_the_text_and_in_the_flag(tmp_path: Path) -> N
     page = (PAGES / "wrong-target.md").read_text("utf-8")
     plain = refusal(text, "sm_90", tmp_path)
     for instruction, line in (("setmaxnreg.inc", 11), ("wgmma.fence", 12)):
-        told = f"line {line}; error   : Instruction '{instruction}' not supported on .target 'sm_90'"
+        told = (
+            f"line {line}; error   : Instruction '{instruction}' not supported on .target 'sm_90'"
+        )
         assert told in plain
         assert told in refusal(text, "sm_90a", tmp_path)
         assert told in page

@@ -63,7 +63,7 @@ def section(site: Site, learning: Learning, link: Link) -> str:
         fence(
             "$ nox -s examples -- fetch\n"
             "$ nox -s examples -- show hopper-dense-gemm\n"
-            "$ nox -s adopt -- hopper-dense-gemm    # runs it on the CPU, against its own reference",
+            "$ nox -s adopt -- hopper-dense-gemm  # runs it on the CPU and compares",
             "console",
         ),
     )

@@ -420,8 +420,8 @@
     if (cache !== LATENT || !sms || tiles >= SHARE * sms) return [];
     // Newer versions make so few rows columns of the products.
     const columns = COLUMNS.find((n) => n >= rows);
-    const wide = columns ? columns + " columns (" + columns + " - " + rows + " = " + (columns - rows) +
-      " unused; of a tile of " + ROWS + " rows it were " + (ROWS - rows) + ")" : ROWS + " rows";
+    const wide = columns ? columns + " columns (" + (columns - rows) + " unused; as " + ROWS +
+      " rows it would be " + (ROWS - rows) + ")" : ROWS + " rows";
     return [paragraph(measured, sizes.b + " sequences of " + rows + " query rows are " +
       tiles + " tiles of " + wide + " for " + sms + " multiprocessors. With one block per tile " +
       (sms - tiles) + " of them are idle while each block walks all " + sizes.t + " keys. " + measured.few +

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from generators.pages import example_order
+from generators.pages import example_order, learning_paths
 from mla_var3.gpuless.tables import read
 from mla_var3.paths import repo_root
+from tests.generators.checking import see
 
 
 def test_every_example_of_a_way_has_runs_in_the_record():
@@ -26,3 +27,12 @@ def test_a_section_names_each_example_in_order_with_its_outcome(site):
     assert places == sorted(places)
     assert "not run" not in whole
     assert "({" not in whole
+
+
+def test_the_index_says_who_takes_which_and_runs_one_on_the_cpu(site):
+    [index, *_] = learning_paths.pages(site)
+    text = str(index.content)
+    assert text.index("For a Hopper kernel") < text.index(example_order.TITLE)
+    assert f"]({example_order.ANCHOR})" in text
+    assert example_order.ANCHOR[1:] in see(index).anchors
+    assert "$ nox -s adopt -- hopper-dense-gemm" in text
