@@ -193,7 +193,7 @@ def test_a_grid_that_does_not_wait_for_the_one_before(options, wait):
 
 @ways
 def test_a_grid_may_do_other_things_first(options):
-    own = "mov.u32 %r2, a; st.shared.u32 [%r2], 1;"
+    own = "mov.u32 %r2, a; mad.lo.u32 %r2, %r1, 4, %r2; st.shared.u32 [%r2], 1;"
     assert not in_a_row({"early": own}, options, True).diagnostics
     early = {"early": "ld.global.u32 %r6, [%rd4];", "read": ""}
     found = in_a_row(early, options, True).diagnostics

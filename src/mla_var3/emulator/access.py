@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from mla_var3.emulator import atomics
 from mla_var3.emulator import functions as fn
+from mla_var3.emulator.apart import TOGETHER, by_warps
 from mla_var3.emulator.atomics import ACQUIRES, RELEASES
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U64
@@ -163,18 +165,41 @@ class Memory:
     def _store_shared(self, address: Any, width: int, values: list[Any], s: Any, pc: int) -> None:
         m, size = self.machine, width * len(values)
         at, good = self.shared_at(address, size, s, pc, "write")
-        if m.checks:
-            g, w, lane = m.shared.granules(at, size), m.warp[s], m.lane[s]
-            if good is not None:
-                g, w, lane = g[good], w[good], lane[good]
-            m.shadow.thread_write(g, w, lane, pc)
-            m.sync.overwritten(at, size, pc, s)
+        w, lane = m.warp[s], m.lane[s]
+        if good is not None:
+            values = [v[good] if np.ndim(v) else v for v in values]
+            at, w, lane = at[good], w[good], lane[good]
         view, index = m.shared.views[width], at // width
-        for i, value in enumerate(values):
-            if good is None:
-                view[index + i] = value
-            else:
-                view[index[good] + i] = np.broadcast_to(value, index.shape)[good]
+        places = [index + i for i in range(len(values))]
+        self.put_shared(view, places, values, at, size, w, lane, pc)
+        if m.checks:
+            m.sync.overwritten(at, size, pc, s)
+
+    def put_shared(
+        self,
+        view: Any,
+        places: list[Any],
+        values: list[Any],
+        at: Any,
+        size: int,
+        warp: Any,
+        lane: Any,
+        pc: int,
+    ) -> None:
+        """Check stores of lanes [n] of ``size`` bytes at ``at`` [n], and do them.
+
+        ``values`` [n, ...], or one for all lanes, go to the elements ``places`` [n, ...] of
+        ``view``, a view of shared memory.
+        """
+        m = self.machine
+        for rows in by_warps(at, warp) if m.checks else TOGETHER:
+            own = [v[rows] if np.ndim(v) else v for v in values]
+            here = list(zip([p[rows] for p in places], own, strict=True))
+            if m.checks:
+                g = m.shared.granules(at[rows], size)
+                m.shadow.thread_write(g, warp[rows], lane[rows], pc, partial(_alike, view, here))
+            for place, value in here:
+                view[place] = value
 
     # Global -----------------------------------------------------------------------------------
     def global_at(
@@ -258,18 +283,28 @@ class Memory:
         m, size = self.machine, width * len(values)
         for region, at, part in self.global_at(address, size, s, pc, "write"):
             own = [v[part] if part is not None and np.ndim(v) else v for v in values]
-            places = [at // width + i for i in range(len(own))]
-            view, equal = region.views[width], False
-            if m.model.equal_stores and region.shadow is not None:
-                equal = np.all([view[p] == v for p, v in zip(places, own, strict=True)], axis=0)
-            self.note(region, at, size, pc, True, s, order != "weak", part, equal=equal)
-            m.memory_map.changes += 1
-            for place, value in zip(places, own, strict=True):
-                view[place] = value
+            who = m.ids[s] if part is None else m.ids[s][part]
+            for rows in by_warps(at, m.warp[who]) if m.checks else TOGETHER:
+                taken = [v[rows] if np.ndim(v) else v for v in own]
+                self._put(region, at[rows], width, taken, who[rows], pc, order)
         if order != "weak":
             m.words.release(address, m.warp[s], order in RELEASES or m.model.relaxed_publishes)
             if m.trace is not None:
                 m.trace.write_words(m.number, address, m.warp[s], pc)
+
+    def _put(
+        self, region: Any, at: Any, width: int, values: list[Any], ids: Any, pc: int, order: str
+    ) -> None:
+        """Check stores of threads ``ids`` [n] at offsets ``at`` [n], and do them."""
+        m, size = self.machine, width * len(values)
+        places = [at // width + i for i in range(len(values))]
+        view, equal = region.views[width], False
+        if m.model.equal_stores and region.shadow is not None:
+            equal = np.all([view[p] == v for p, v in zip(places, values, strict=True)], axis=0)
+        self.note(region, at, size, pc, True, ids, order != "weak", equal=equal)
+        m.memory_map.changes += 1
+        for place, value in zip(places, values, strict=True):
+            view[place] = value
 
     def note(
         self,
@@ -351,3 +386,8 @@ class Memory:
             for target, value in zip(out, old, strict=True):
                 target[part] = value
         return out
+
+
+def _alike(view: Any, stores: list[tuple[Any, Any]]) -> Any:
+    """Which stores [n] to places of ``view`` leave what is there."""
+    return np.all([(view[p] == v).reshape(len(p), -1).all(1) for p, v in stores], axis=0)

@@ -34,8 +34,8 @@ class Model:
         unused_reads: A thread may read global memory while another warp of its cluster writes it,
             where what the launch leaves behind does not depend on what it got: as threads that hold
             copies of a tile do. Shared memory may be read before anything has written it, likewise.
-        equal_stores: Two warps of a cluster may store the same to the same place of global memory,
-            in no order.
+        equal_stores: Two warps of a cluster may store the same to the same place in no order: of
+            global memory, and by one instruction of shared memory too.
         budgets_by_warp: The warps of a warpgroup may execute ``setmaxnreg`` at different places of
             the text and with different counts, as long as each does so as often.
         tensor_thread_sync: What orders two threads orders their ``tcgen05`` operations as if

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -108,11 +109,19 @@ class Shadow:
         return stamp(self.clocks.seen[warp, warp], lane, pc)[:, None]
 
     def thread_write(
-        self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
+        self,
+        g: NDArray[np.int64],
+        warp: NDArray[np.int64],
+        lane: NDArray[np.int64],
+        pc: int,
+        same: Callable[[], NDArray[np.bool_]] | None = None,
     ) -> None:
-        """Lanes ``lane`` [n] of warps ``warp`` [n] write granules ``g`` [n, k]."""
+        """Lanes ``lane`` [n] of warps ``warp`` [n] write granules ``g`` [n, k].
+
+        ``same`` tells which of them [n] leave what is there, if anybody asks.
+        """
         self.lives(g, warp, pc)
-        self._after_writes("write", g, warp, lane, pc)
+        self._after_writes("write", g, warp, lane, pc, same)
         self._after_reads(g, warp, lane, pc)
         self._write(g, warp, lane, pc)
 
@@ -138,12 +147,16 @@ class Shadow:
         warp: NDArray[np.int64],
         lane: NDArray[np.int64],
         pc: int,
+        same: Callable[[], NDArray[np.bool_]] | None = None,
     ) -> None:
         """Report what nothing orders after the last write, and a read of what has none."""
         m = self.memory.last.each(g)
         if self._all_know(what, g, warp):
             return
         bad = (m.written[g] >> NUMBER) > self.clocks.seen[warp[:, None], m.writer[g]]
+        if same is not None and self.model.equal_stores and np.count_nonzero(bad):
+            here = (m.written[g] & PC_MASK == pc) & (m.writer[g] < self.clocks.warps)
+            bad &= ~(here & same()[:, None])
         if np.count_nonzero(bad):
             i, j = np.argwhere(bad)[0]
             self._race(what, pc, g[i, j], self.clocks.thread(warp[i], lane[i]))

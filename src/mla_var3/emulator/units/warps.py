@@ -192,31 +192,31 @@ class Warps(Unit):
 
     def stmatrix(self, address: Any, values: list[Any], trans: bool, s: Any, pc: int) -> None:
         """``stmatrix`` of 8 by 8 halves."""
-        rows = self._written(address, len(values), s, pc)
         x = np.stack([np.ascontiguousarray(v).reshape(-1, 8, 4) for v in values], 1).view(np.uint16)
         if trans:
             x = x.swapaxes(2, 3)
-        self.machine.shared.views[2][(rows >> 1)[..., None] + np.arange(8)] = x
+        self._write(address, len(values), x, s, pc)
 
     def stmatrix_bytes(self, address: Any, values: list[Any], s: Any, pc: int) -> None:
         """``stmatrix`` of 16 by 8 bytes, of which memory has the 8 columns as rows.
 
         A lane's four bytes are two columns of row lane / 4, then the same of the row 8 below.
         """
-        rows = self._written(address, len(values), s, pc)
         x = np.stack([np.ascontiguousarray(v).reshape(-1, 8, 4) for v in values], 1).view(np.uint8)
         x = x.reshape(*x.shape[:2], 8, 4, 2, 2).transpose(0, 1, 3, 5, 4, 2)
-        at = rows[..., None] + np.arange(16)
-        self.machine.shared.views[1][at] = x.reshape(at.shape)
+        self._write(address, len(values), x, s, pc)
 
-    def _written(self, address: Any, count: int, s: Any, pc: int) -> NDArray[np.int64]:
-        """Addresses of the rows that are written; tells of them."""
+    def _write(self, address: Any, count: int, x: NDArray[Any], s: Any, pc: int) -> None:
+        """Store the rows of ``count`` matrices per warp, of which ``x`` has 16 bytes each."""
         m = self.machine
         rows, warp, lane = self._rows(address, count, s, pc, "write")
+        at, width = rows.reshape(-1), x.itemsize
+        places = (at // width)[:, None] + np.arange(16 // width)
+        m.memory.put_shared(
+            m.shared.views[width], [places], [x.reshape(places.shape)], at, 16, warp, lane, pc
+        )
         if m.checks:
-            m.shadow.thread_write(m.shared.granules(rows.reshape(-1), 16), warp, lane, pc)
-            m.sync.overwritten(rows.reshape(-1), 16, pc, s)
-        return rows
+            m.sync.overwritten(at, 16, pc, s)
 
     def transpose(self, value: Any, s: Any) -> Any:
         """``movmatrix``: an 8 by 8 matrix of halves transposed across lanes."""
