@@ -165,10 +165,10 @@ class Memory:
     def _store_shared(self, address: Any, width: int, values: list[Any], s: Any, pc: int) -> None:
         m, size = self.machine, width * len(values)
         at, good = self.shared_at(address, size, s, pc, "write")
-        w, lane = m.warp[s], m.lane[s]
         if good is not None:
             values = [v[good] if np.ndim(v) else v for v in values]
-            at, w, lane = at[good], w[good], lane[good]
+            at, s = at[good], m.ids[s][good]
+        w, lane = m.warp[s], m.lane[s]
         view, index = m.shared.views[width], at // width
         places = [index + i for i in range(len(values))]
         self.put_shared(view, places, values, at, size, w, lane, pc)
