@@ -60,6 +60,9 @@ ALIKE = (
 
 _STEMMER = snowballstemmer.stemmer("english")
 
+#: A figure drawn from a record: the words of its path (``results`` first) are not the page's.
+_RECORD = re.compile(r"\{\{.*?\}\}")
+
 
 @dataclass(frozen=True)
 class Hit:
@@ -125,7 +128,7 @@ def page_words(page: Document) -> list[str]:
         + words(" ".join(meta.symptoms)) * TITLE_WEIGHT
         + words(_metric_words(dict.fromkeys(named))) * METRIC_WEIGHT
         + words(fields)
-        + words(page.body)
+        + words(_RECORD.sub(" ", page.body))
     )
 
 
