@@ -12,7 +12,7 @@ from typing import Any
 
 from generators.mla.design_choice import CONTEXT, NAMES, held_by, kernels_by_design
 from generators.model import compare, problems
-from generators.model.choice import chosen, each_version
+from generators.model.choice import chosen, each_version, kernel_of
 from generators.model.compare import Best, alike
 from generators.model.run import Run
 from generators.model.site import Site
@@ -214,13 +214,8 @@ def _ranked(first: Run, runs: list[Run], earlier: Iterable[Run]) -> list[Run]:
     """The fastest of the run that the one to use is of, and that one, fastest first."""
     # Times of different runs are not compared.
     same = _together(first, [*runs, *earlier]) if first.record.run else compare.fastest(runs)
-    others = [run for run in same if _key(run) != _key(first)]
+    others = [run for run in same if kernel_of(run) != kernel_of(first)]
     return compare.fastest([first, *others[: LISTED - 1]])
-
-
-def _key(run: Run) -> tuple[str, ...]:
-    kernel = run.record.kernel
-    return kernel.language, kernel.design, kernel.version
 
 
 def _found(site: Site, run: Run, fastest: Run) -> dict[str, Any]:

@@ -28,12 +28,12 @@ def chosen(site: Site, runs: Sequence[Run]) -> Best:
         site: All inputs; times that were measured again since count too.
         runs: The newest time of each version that may be chosen, fastest first, at least one.
     """
-    kernels = {_kernel(run) for run in runs}
+    kernels = {kernel_of(run) for run in runs}
     there = compare.with_all_work(site.timed_at.get(problems.together(runs[0])[1:], runs))
     if len(there) > len(runs):
         first = _chosen(site, compare.fastest(there))
-        if _kernel(first.run) in kernels:
-            rival = first.rival if first.rival and _kernel(first.rival) in kernels else None
+        if kernel_of(first.run) in kernels:
+            rival = first.rival if first.rival and kernel_of(first.rival) in kernels else None
             return replace(first, rival=rival, outdated=compare.outdated(runs, first.run))
     return _chosen(site, runs)
 
@@ -43,9 +43,9 @@ def _chosen(site: Site, runs: Sequence[Run]) -> Best:
     pair = _beside(site, runs)
     if pair is None or pair[0].stale > first.run.stale:
         return first
-    kernels = {_kernel(run) for run in runs}
+    kernels = {kernel_of(run) for run in runs}
     same = each_version(
-        run for run in site.companions[problems.together(pair[0])] if _kernel(run) in kernels
+        run for run in site.companions[problems.together(pair[0])] if kernel_of(run) in kernels
     )
     return compare.best(compare.fastest([*same, *(run for run in runs if run.stale)]))
 
@@ -57,9 +57,9 @@ def _beside(site: Site, runs: Sequence[Run]) -> Pair | None:
     peer = next(iter(workload.peers), None) if workload else None
     if peer is None:
         return None
-    suits, kernels = alike(site, kernel.layer), {_kernel(run) for run in runs}
+    suits, kernels = alike(site, kernel.layer), {kernel_of(run) for run in runs}
     return pair_of(
-        pairs(contest, peer, lambda run: _kernel(run) in kernels and suits(run))
+        pairs(contest, peer, lambda run: kernel_of(run) in kernels and suits(run))
         for contest in site.contests.get(where, [])
     )
 
@@ -109,7 +109,7 @@ def each_version(runs: Iterable[Run]) -> list[Run]:
     """The fastest of each version, fastest first."""
     kept: dict[tuple[str, ...], Run] = {}
     for run in compare.fastest(runs):
-        kept.setdefault(_kernel(run), run)
+        kept.setdefault(kernel_of(run), run)
     return list(kept.values())
 
 
@@ -124,6 +124,7 @@ def _share(pair: Pair) -> float:
     return mine.total.median_us / theirs.total.median_us
 
 
-def _kernel(run: Run) -> tuple[str, ...]:
+def kernel_of(run: Run) -> tuple[str, ...]:
+    """Language, design and version of a run."""
     kernel = run.record.kernel
     return kernel.language, kernel.design, kernel.version

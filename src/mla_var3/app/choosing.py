@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mla_var3 import forked, inputs, languages
 from mla_var3.app import edited
-from mla_var3.app.judging import KILLS, Judged, Wrong, of_case, sentence
+from mla_var3.app.judging import KILLS, Judged, Wrong, alone, of_case, sentence
 from mla_var3.errors import HyperMlaError
 from mla_var3.languages.base import Choices
 from mla_var3.runtime.cases import Case
@@ -63,12 +63,8 @@ def judged(todo: Sequence[Wrong], cases: bytes, folder: Path) -> Chosen:
         return Chosen({}, frozenset(), frozenset(range(len(todo))))
     apart = folder / "together"
     apart.mkdir()
-    work = {0: functools.partial(_all, todo, cases, choices, apart)}
-    for _, ended in forked.run(work, folder=folder, workers=1, timeout=ALL_S, explain=sentence):
-        if ended.result is not None:
-            return ended.result
-        raise HyperMlaError(ended.failure or "it was not judged")
-    raise HyperMlaError("it was not judged")
+    work = functools.partial(_all, todo, cases, choices, apart)
+    return alone(work, folder, ALL_S, "it was not judged")[0]
 
 
 def _all(todo: Sequence[Wrong], cases: bytes, choices: Choices, folder: Path) -> Chosen:
@@ -85,7 +81,9 @@ def _all(todo: Sequence[Wrong], cases: bytes, choices: Choices, folder: Path) ->
         edited.play(file, f"{choices.written(inputs.read_text(file), those)}# {log}\n")
     choices.play(log)
     found: list[Case] = pickle.loads(cases)
-    held, seconds = _held(todo[0], found, choices, folder)
+    # By problem the numbers that its code can choose, and how long all took, compiles included.
+    work = functools.partial(_as_it_is, todo[0].version, found, choices)
+    held, seconds = alone(work, folder, TIMEOUT_S, "it was not run")
     kinds, every = choices.kinds(log), frozenset(range(len(todo)))
     own = frozenset(n for n in every if "other" in kinds.get(n, ()))
     chosen = frozenset().union(*held) - own
@@ -95,18 +93,6 @@ def _all(todo: Sequence[Wrong], cases: bytes, choices: Choices, folder: Path) ->
     }
     verdicts |= _chosen(runs, LONGER_S + 4 * seconds, folder)
     return Chosen(verdicts, every - own - chosen - verdicts.keys(), own)
-
-
-def _held(
-    one: Wrong, cases: Sequence[Case], choices: Choices, folder: Path
-) -> tuple[list[frozenset[int]], float]:
-    """By problem the numbers that its code can choose, and how long all took, compiles included."""
-    work = {0: functools.partial(_as_it_is, one.version, cases, choices)}
-    for _, ended in forked.run(work, folder=folder, workers=1, timeout=TIMEOUT_S, explain=sentence):
-        if ended.result is not None:
-            return ended.result, ended.seconds
-        raise HyperMlaError(ended.failure or "it was not run")
-    raise HyperMlaError("it was not run")
 
 
 def _as_it_is(version: Version, cases: Sequence[Case], choices: Choices) -> list[frozenset[int]]:

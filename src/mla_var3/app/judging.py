@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from mla_var3 import forked
 from mla_var3.app import checking, edited
@@ -21,6 +21,8 @@ KILLS = 3
 REFUSED = "refused: "
 #: Errors of the machine, not of the sources: they judge nothing.
 NOT_ITS_OWN = (OSError, MemoryError, NotExecutableError)
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,28 @@ def judge(one: Wrong, cases: bytes, kills: Mapping[str, int], only: str | None =
         if only in (None, slug) and (said := of_case(one.version, case)) is not None:
             return dataclasses.replace(said, slug=slug)
     return Judged(None)
+
+
+def alone(
+    work: Callable[[], Result],
+    folder: Path,
+    timeout: float,
+    nothing: str,
+    explain: Callable[[BaseException], str] | None = None,
+) -> tuple[Result, float]:
+    """What work gives in a process of its own, and its seconds: this one is to import no kernel.
+
+    Raises:
+        HyperMlaError: It gave nothing.
+    """
+    runs = forked.run(
+        {0: work}, folder=folder, workers=1, timeout=timeout, explain=explain or sentence
+    )
+    for _, ended in runs:
+        if ended.result is not None:
+            return ended.result, ended.seconds
+        raise HyperMlaError(ended.failure or nothing)
+    raise HyperMlaError(nothing)
 
 
 def of_case(version: Version, case: Case) -> Judged | None:

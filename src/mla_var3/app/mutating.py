@@ -22,7 +22,7 @@ from rich.console import Console
 
 from mla_var3 import forked, inputs, languages
 from mla_var3.app import checking, choosing
-from mla_var3.app.judging import Judged, Wrong, judge, sentence
+from mla_var3.app.judging import Judged, Wrong, alone, judge, sentence
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.evidence.fingerprint import digest
 from mla_var3.paths import relative, write_atomic
@@ -98,12 +98,12 @@ def known(version: Version) -> Shown:
         raise HyperMlaError(f"{relative(path)}: {error}") from error
 
 
-def missed(version: Version, shown: Shown, most: int = 0) -> list[Wrong]:
-    """Of so many wrong kernels those that no problem shows, and nobody says why none can."""
+def missed(version: Version, shown: Shown, among: Iterable[Wrong] | None = None) -> list[Wrong]:
+    """Of wrong kernels, all by default, those that no problem shows, and nobody says why."""
     argued = unreached.same(version)
     return [
         one
-        for one in sample(derived(version), most)
+        for one in (derived(version) if among is None else among)
         if shown.get(one.place, {}).get(one.edit) is None and one.edit not in argued
     ]
 
@@ -138,15 +138,16 @@ def check(
         raise NotExecutableError("no wrong kernels are derived from the sources of these versions")
     left = 0
     for version in found:
-        wanted = sample(derived(version), most)
-        shown = _of_version(version, wanted, console, compiles)
+        every = list(derived(version))
+        wanted = sample(every, most)
+        shown = _of_version(version, every, wanted, console, compiles)
         judged = [w for w in wanted if w.edit in shown.get(w.place, {})]
-        lines = [f"  {w.place}: {w.edit}" for w in missed(version, shown, most) if w in judged]
+        lines = [f"  {w.place}: {w.edit}" for w in missed(version, shown, judged)]
         left += len(lines)
         argued = unreached.same(version)
         open_ = sum(1 for w in wanted if w not in judged and w.edit not in argued)
         console.print(
-            f"{version.key}: {len(wanted) - open_} of {len(list(derived(version)))} wrong kernels "
+            f"{version.key}: {len(wanted) - open_} of {len(every)} wrong kernels "
             f"judged, {len(lines)} not found",
             markup=False,
         )
@@ -157,12 +158,16 @@ def check(
 
 
 def _of_version(
-    version: Version, wanted: Sequence[Wrong], console: Console, compiles: int | None
+    version: Version,
+    every: Sequence[Wrong],
+    wanted: Sequence[Wrong],
+    console: Console,
+    compiles: int | None,
 ) -> Shown:
     """What was known of the present edits, and what is found of those that are wanted."""
     before = known(version)
     shown: Shown = {}
-    for one in derived(version):
+    for one in every:
         if (slug := before.get(one.place, {}).get(one.edit)) is not None:
             shown.setdefault(one.place, {})[one.edit] = slug
     argued = unreached.same(version)
@@ -202,7 +207,8 @@ def _verdicts(
     _imported()
     with tempfile.TemporaryDirectory(prefix="hypermla-mutants-") as name:
         folder, kills = Path(name), Counter[str]()
-        cases = _alone(functools.partial(_pickled, version), folder)
+        choose = functools.partial(_pickled, version)
+        cases, _ = alone(choose, folder, TIMEOUT_S, "no problem was chosen", str)
         chosen = choosing.judged(todo, cases, folder)
         yield from ((todo[number], said) for number, said in chosen.verdicts.items())
         yield from ((todo[number], SAME_CODE) for number in sorted(chosen.same))
@@ -249,15 +255,6 @@ def _imported() -> None:
 
     import mla_var3.runtime.check
     import mla_var3.runtime.ct_kernel  # noqa: F401
-
-
-def _alone(work: Callable[[], bytes], folder: Path) -> bytes:
-    """What work gives, in a process of its own: this one is to import no kernel."""
-    for _, ended in forked.run({0: work}, folder=folder, workers=1, timeout=TIMEOUT_S, explain=str):
-        if ended.result is not None:
-            return ended.result
-        raise HyperMlaError(ended.failure or "no problem was chosen")
-    raise HyperMlaError("no problem was chosen")
 
 
 def _pickled(version: Version) -> bytes:
