@@ -154,7 +154,8 @@ def own_process(tmp_path: Path) -> Callable[..., Any]:
 
     def of(text: str, numbers: tuple[int | None, ...]) -> list[tuple[list[float], int]]:
         name = f"sums_{zlib.crc32(text.encode())}"
-        (tmp_path / f"{name}.py").write_text(text)
+        # What is kept of an earlier run of the test would not trace it again.
+        (tmp_path / f"{name}.py").write_text(f"{text}# {tmp_path}\n")
         work = {0: functools.partial(_sums, tmp_path, name, numbers)}
         ((_, ended),) = forked.run(work, folder=tmp_path, workers=1, timeout=300.0, explain=repr)
         assert ended.result is not None, ended.failure
