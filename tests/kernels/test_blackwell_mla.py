@@ -85,7 +85,7 @@ def test_parts_of_an_odd_number_of_tiles(version, workers):
     """The last tile of such a part ends in the middle of a pair of tiles of 64 keys."""
     cuts = even_cuts([10, 3, 7], workers)
     assert any(row[Cut.END_TILE] % 2 for row in cuts)
-    drawn = {"cuts": lambda *_: cuts, "drawn": lambda _: [600, 190, 448]}
+    drawn = {"cuts": lambda _: cuts, "drawn": lambda _: [600, 190, 448]}
     few = type("Few", (version.plan_class(),), drawn)
     plan = few(**PROBLEM | {"b": 3, "h": 16, "s": 1, "t": 640, "lengths": "ragged"})
     inputs = plan.prepare_inputs("cpu")
@@ -108,5 +108,5 @@ def test_other_archs_are_refused_in_a_sentence(version):
 def test_check_tries_both_masks_and_cut_sequences(version):
     plans = version.plan_class()(**PROBLEM).check_plans()
     assert {plan.causal for plan in plans} == {True, False}
-    assert any(len(plan.cuts(2)) > plan.b for plan in plans)
+    assert any(len(plan.cuts()) > plan.b for plan in plans)
     assert all(dataclasses.replace(plan) == plan for plan in plans)

@@ -202,7 +202,7 @@ def test_results_are_right_where_workers_share(fields, seed, model):
     assert split(rows, len(tiles))[1] != sorted(range(len(tiles)))
 
     class Few(Plan):
-        def cuts(self, share):
+        def cuts(self):
             return rows
 
     assert_merged(Few(**fields), Options(seed=seed, model=model))

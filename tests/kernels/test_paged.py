@@ -16,13 +16,7 @@ from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vecto
 from mla_var3.emulator import Options
 from mla_var3.emulator.options import DEFAULT, STRICT
 from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import (
-    BEGIN,
-    EACH,
-    JOIN,
-    LEAST,
-    Plan,
-)
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import Plan
 from mla_var3.serving import flashmla, kinds, launching, operators
 
 from .attention_cases import assert_merged
@@ -90,7 +84,7 @@ def test_the_device_cuts_as_the_host(lengths, workers):
     cuts = torch.full((workers, kinds.COLUMNS), -9, dtype=torch.int32)
     launching.launch(kinds.SCHEDULE, vector(*lengths), cuts, written=[cuts])
     made = [tuple(row[: len(Cut)]) for row in cuts.tolist()]
-    assert made == even_cuts(tiles_of(lengths), workers, BEGIN, least=LEAST, join=JOIN, each=EACH)
+    assert made == Plan.schedule.rows(tiles_of(lengths), workers)
 
 
 @given(lengths=LENGTHS, workers=st.integers(1, 140))
@@ -185,7 +179,7 @@ def test_workers_merge_what_they_share(workers, lengths, s, h):
 def test_merges_under_other_schedules(fields, seed, model):
     """Three workers and more have parts of each sequence, and leave no signal."""
     plan = Plan(**fields)
-    assert min(row[Cut.LAST] - i for i, row in enumerate(plan.cuts(1)) if row[Cut.LAST] > i) > 1
+    assert min(row[Cut.LAST] - i for i, row in enumerate(plan.cuts()) if row[Cut.LAST] > i) > 1
     assert_merged(plan, Options(seed=seed, model=model))
 
 

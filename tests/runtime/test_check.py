@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mla_var3.errors import PlanError
-from mla_var3.runtime import KernelPipeline
+from mla_var3.runtime import KernelPipeline, Metadata
 from mla_var3.runtime.check import (
     CaseResult,
     OutputError,
@@ -262,3 +262,28 @@ def test_of_complex_numbers_both_parts_are_compared(shape):
     tolerance = Tolerance(1e-3, 3e-3)
     assert compare("o", ref.conj().conj(), ref, tolerance).ok
     assert not compare("o", ref.conj(), ref, tolerance).ok
+
+
+class TestMetadata:
+    """What a decoding step makes before its launches is held against what the host makes."""
+
+    @staticmethod
+    def plan(expected_factor: float) -> ToyPlan:
+        class Scheduled(ToyPlan):
+            def metadata(self, device):
+                x = torch.arange(24.0, device=device)
+                made = kernel("schedule", x, factor=3.0)
+                return [Metadata(made, {"y": x[:20] * expected_factor})]
+
+        return Scheduled(size=5)
+
+    def test_it_is_checked_where_asked_for(self):
+        assert check_plan(self.plan(2.0)).ok
+        result = check_plan(self.plan(2.0), metadata=True)
+        assert not result.ok
+        assert result.explain().startswith("schedule.y: absolute error")
+
+    def test_the_same_numbers_are_right_and_its_run_is_recorded(self):
+        result = check_plan(self.plan(3.0), metadata=True)
+        assert result.ok
+        assert len(result.executions) == 1 + len(check_plan(self.plan(3.0)).executions)

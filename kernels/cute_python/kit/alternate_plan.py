@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mla_var3.kernel.cute_python.kit.alternate import AlternateKernel
-from mla_var3.kernel.cute_python.kit.even import even_cuts
+from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.halved import HALVED_PLACE
 from mla_var3.kernel.cute_python.kit.joined_plan import exchanged
-from mla_var3.kernel.cute_python.kit.slabs import KEYS
 from mla_var3.kernel.cute_python.kit.softmax import LN_2
 from mla_var3.kernel.cute_python.kit.sparse_plan import SparsePlan, SparseTiling
 from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
@@ -39,11 +38,7 @@ class AlternatePlan(SparsePlan):
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": AlternateTiling}
 
     kernel: ClassVar[type[AlternateKernel]]
-    #: What it costs to begin a list, and to merge three parts of one and more, in tiles, and what
-    #: each of these adds, in sixteenths.
-    begin: ClassVar[int] = 2
-    join: ClassVar[int] = 4
-    each: ClassVar[int] = 2
+    schedule = Even(2, join=4, each=2)
 
     def default_tiling(self, stage: str) -> Tiling:
         return AlternateTiling()
@@ -52,17 +47,15 @@ class AlternatePlan(SparsePlan):
         shares = range(1, min(self.row_tiles, 2) + 1)
         return {"attention": [AlternateTiling(share=n) for n in shares]}
 
-    def cuts(self, share: int) -> list[tuple[int, ...]]:
-        """Where the work of each worker begins and ends: a list is a sequence."""
-        tiles = [-(-self.topk // KEYS)] * (self.b * self.s)
-        room = self.target.sm_count // (share * self.groups(share))
-        workers = max(min(room, sum(tiles)), 1)
-        return even_cuts(tiles, workers, self.begin, join=self.join, each=self.each)
+    @property
+    def share(self) -> int:
+        share: int = self.tiling("attention").share
+        return share
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
-        share, device = self.tiling("attention").share, inputs[0].device
+        tiles, device = self.groups(self.share) * self.share, inputs[0].device
         named = dict(zip(("q", "qpe", "cache", "indices", "lengths"), inputs, strict=True))
-        scratch = exchanged(self.cuts(share), self.groups(share) * share, HALVED_PLACE, device)
+        scratch = exchanged(self.cuts(), tiles, HALVED_PLACE, device)
         return self.bind(
             "attention",
             self.kernel.sparse_attention,

@@ -65,6 +65,10 @@ class Even:
         self.begin, self.split, self.least, self.join, self.each = begin, split, least, join, each
         self.smallest = begin + split + least
 
+    def rows(self, tiles, workers):
+        """The cuts of so many tiles of keys of each sequence, on the host."""
+        return even_cuts(tiles, workers, self.begin, self.split, self.least, self.join, self.each)
+
     @cute.jit
     def __call__(self, lengths: cute.Tensor, cuts: cute.Tensor, stream: cuda.CUstream):
         """Launch."""

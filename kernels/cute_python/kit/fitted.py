@@ -107,6 +107,10 @@ class Fitted:
         self.costs = costs
         self.smallest = costs.begin + costs.split + fitted_cuts.halves(costs.alone)
 
+    def rows(self, tiles, workers):
+        """The cuts of so many tiles of keys of each sequence, on the host."""
+        return fitted_cuts.fitted_cuts(tiles, workers, self.costs)
+
     @cute.jit
     def __call__(self, lengths: cute.Tensor, cuts: cute.Tensor, stream: cuda.CUstream):
         """Launch."""

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from mla_var3.kernel.cute_python.kit.even import COLUMNS, even_cuts
+from mla_var3.kernel.cute_python.kit.even import COLUMNS, Even
 from mla_var3.kernel.cute_python.kit.joined import JoinedKernel
 from mla_var3.kernel.cute_python.kit.l2 import PLACE, SIGNALS
 from mla_var3.kernel.cute_python.kit.paged_plan import PagedPlan, PagedTiling
-from mla_var3.kernel.cute_python.kit.slabs import KEYS
 from mla_var3.kernel.cute_python.kit.softmax import LN_2
 from mla_var3.runtime import RuntimeObject, Tiling
 from mla_var3.workloads import option
@@ -57,14 +56,8 @@ class JoinedPlan(PagedPlan):
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = {"attention": JoinedTiling}
 
     kernel: ClassVar[type[JoinedKernel]]
-    #: What it costs to begin a sequence, to leave a part of one, and to merge many, and the least
-    #: part, in tiles.
-    begin: ClassVar[int] = 4
-    split: ClassVar[int] = 1
-    least: ClassVar[int] = 2
-    join: ClassVar[int] = 0
-    #: What each of many adds, in sixteenths, and the room in fp32 of half a part.
-    each: ClassVar[int] = 0
+    schedule = Even(4)
+    #: Room in fp32 of half a part.
     place: ClassVar[int] = PLACE
 
     def default_tiling(self, stage: str) -> Tiling:
@@ -79,19 +72,10 @@ class JoinedPlan(PagedPlan):
         tilings = [self.sharing(n, keep=keep) for n in shares for keep in (False, True)]
         return {"attention": tilings}
 
-    def cuts(self, share: int) -> list[tuple[int, ...]]:
-        """Where the work of each worker begins and ends."""
-        tiles = [max(-(-n // KEYS), 1) for n in self.drawn()]
-        room = self.target.sm_count // (share * self.groups(share))
-        workers = max(min(room, sum(tiles)), 1)
-        costs = self.begin, self.split, self.least, self.join, self.each
-        return even_cuts(tiles, workers, *costs)
-
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         names = ("q", "qpe", "z", "kpe", "table", "lengths")
-        share, device = self.tiling("attention").share, inputs[0].device
-        rows = self.cuts(share)
-        scratch = exchanged(rows, self.groups(share) * share, self.place, device)
+        tiles, device = self.groups(self.share) * self.share, inputs[0].device
+        scratch = exchanged(self.cuts(), tiles, self.place, device)
         return self.bind(
             "attention",
             self.kernel.paged_attention,

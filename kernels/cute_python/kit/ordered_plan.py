@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from mla_var3.kernel.cute_python.kit.fitted_cuts import Costs, fitted_cuts
+from mla_var3.kernel.cute_python.kit.fitted import Fitted
 from mla_var3.kernel.cute_python.kit.joined_plan import exchanged
 from mla_var3.kernel.cute_python.kit.ordered import order_rows
-from mla_var3.kernel.cute_python.kit.slabs import KEYS
 from mla_var3.kernel.cute_python.kit.softmax import LN_2
 from mla_var3.kernel.cute_python.kit.thin_paged_plan import EitherPlan
 from mla_var3.runtime import RuntimeObject
@@ -21,21 +20,15 @@ if TYPE_CHECKING:
 class OrderedPlan(EitherPlan):
     """Problem and launch: ``thin`` where the rows are few, else ``kernel``."""
 
-    costs: ClassVar[Costs]
+    schedule: ClassVar[Fitted]
 
-    def cuts(self, share: int) -> list[tuple[int, ...]]:
-        """Where the work of each worker begins and ends, and which sequence follows each."""
-        tiles = [max(-(-n // KEYS), 1) for n in self.drawn()]
-        room = self.target.sm_count // (share * self.groups(share))
-        return fitted_cuts(tiles, max(min(room, sum(tiles)), 1), self.costs)
-
-    def scratch(self, share: int, device: torch.device) -> dict[str, torch.Tensor]:
+    def scratch(self, device: torch.device) -> dict[str, torch.Tensor]:
         """Schedule, and what workers tell each other through, by the names of parameters."""
         import torch
 
-        rows = self.cuts(share)
+        rows, tiles = self.cuts(), self.groups(self.share) * self.share
         workers = rows[: len(rows) - order_rows(self.b)]
-        made = exchanged(workers, self.groups(share) * share, self.place, device)
+        made = exchanged(workers, tiles, self.place, device)
         return {**made, "cuts": torch.tensor(rows, dtype=torch.int32).to(device)}
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
@@ -52,7 +45,7 @@ class OrderedPlan(EitherPlan):
             ),
             {
                 **dict(zip(names, inputs, strict=True)),
-                **self.scratch(1 if thin else tiling.share, device),
+                **self.scratch(device),
             },
             dict(zip(("o", "lse"), self.empty_outputs(device), strict=True)),
             (self.s if self.causal else 0, self.scale / LN_2, LN_2, float("-inf")),

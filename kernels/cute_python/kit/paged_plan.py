@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
-from mla_var3.kernel.cute_python.kit.even import COLUMNS, Cut, even_cuts
+from mla_var3.kernel.cute_python.kit.even import COLUMNS, Cut, Even
+from mla_var3.kernel.cute_python.kit.fitted import Fitted
 from mla_var3.kernel.cute_python.kit.latent_tiling import LazyTiling
 from mla_var3.kernel.cute_python.kit.paged import PagedKernel
 from mla_var3.kernel.cute_python.kit.slabs import KEYS, LATENT, ROPE, ROWS
 from mla_var3.kernel.cute_python.kit.slots import MergeSlots
 from mla_var3.kernel.cute_python.kit.softmax import LN_2
 from mla_var3.languages.cute.signature import parameter_names
-from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPipeline, KernelPlan, Metadata, RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic, require_one_of
 from mla_var3.workloads import Cost, option
 from mla_var3.workloads.mla import MlaProblem, PagedLatentProblem
@@ -46,6 +48,15 @@ GIVEN = {
     "places": ((0,), 0),
     "signals": ((0,), 0),
 }
+
+
+#: Sequences of schedules that are checked beside a problem's own.
+MANY = (2, 19, 300)
+
+
+def tiles_of_all(sequences: Sequence[int]) -> list[int]:
+    """Tiles of keys of sequences, on the host; as ``even.tiles_of`` counts them."""
+    return [max(-(-keys // KEYS), 1) for keys in sequences]
 
 
 def arguments(host: Any, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -85,6 +96,13 @@ class SlotsPlan(MlaProblem, KernelPlan):
     }
 
     kernel: ClassVar[type[PagedKernel]]
+    #: Cuts the work, on the device once per decoding step and on the host.
+    schedule: ClassVar[Even | Fitted] = Even()
+
+    @property
+    def share(self) -> int:
+        """CTAs that share keys."""
+        return 1
 
     @property
     def tile_rows(self) -> int:
@@ -101,15 +119,56 @@ class SlotsPlan(MlaProblem, KernelPlan):
         return -(-self.row_tiles // share)
 
     @abstractmethod
-    def cuts(self, share: int) -> list[tuple[int, ...]]:
+    def sequences(self) -> list[int]:
+        """Keys of each sequence that is cut."""
+
+    def cuts(self) -> list[tuple[int, ...]]:
         """Where the work of each worker begins and ends."""
+        tiles = tiles_of_all(self.sequences())
+        room = self.target.sm_count // (self.share * self.groups(self.share))
+        return self.schedule.rows(tiles, max(min(room, sum(tiles)), 1))
+
+    def metadata(self, device: torch.device) -> list[Metadata]:
+        """The schedule of this step, and of one with many sequences more."""
+        chance = random.Random(self.slug())
+        others = [chance.choice((0, chance.randint(1, 9000))) for _ in range(chance.choice(MANY))]
+        workers = chance.choice((1, 7, 66, self.target.sm_count))
+        return [
+            self.scheduled(self.sequences(), self.cuts(), device),
+            self.scheduled(others, self.schedule.rows(tiles_of_all(others), workers), device),
+        ]
+
+    def scheduled(
+        self, sequences: Sequence[int], cuts: Sequence[tuple[int, ...]], device: torch.device
+    ) -> Metadata:
+        """The schedule's launch.
+
+        Args:
+            sequences: Keys of each.
+            cuts: What the host makes of them.
+            device: Where it runs.
+        """
+        import torch
+
+        lengths = torch.tensor(sequences, dtype=torch.int32).to(device)
+        made = torch.empty(len(cuts), COLUMNS, dtype=torch.int32, device=device)
+        kernel = CuteKernel(
+            self.schedule.schedule,
+            lambda _: (self.schedule, arguments(self.schedule, (lengths, made))),
+            input_tensors={"lengths": lengths},
+            output_tensors={"cuts": made},
+            tiling=CuteTiling(),
+            autotune_configs=[CuteTiling()],
+            algorithmic_flops_bytes_fn=lambda _: Cost(0, lengths.nbytes + made.nbytes),
+            _name="schedule",
+        )
+        return Metadata(kernel, {"cuts": torch.tensor(cuts, dtype=torch.int32).to(device)})
 
     def pipeline(
         self,
         kernel_fn: Any,
         host_fn: Any,
         inputs: Mapping[str, torch.Tensor],
-        share: int,
         numbers: tuple[float, ...],
     ) -> RuntimeObject:
         """Attention and merge.
@@ -118,12 +177,11 @@ class SlotsPlan(MlaProblem, KernelPlan):
             kernel_fn: The device function of attention.
             host_fn: Its host function for a tiling.
             inputs: Tensors that it reads, in the order of its parameters.
-            share: CTAs that share keys.
             numbers: What it takes before the numbers that both stages take.
         """
         import torch
 
-        device, rows = inputs["q"].device, self.cuts(share)
+        device, rows, share = inputs["q"].device, self.cuts(), self.share
         # Made once per decoding step, for all layers: not a part of what is timed.
         cuts = torch.zeros(len(rows), COLUMNS, dtype=torch.int32)
         cuts[:, : len(rows[0])] = torch.tensor(rows, dtype=torch.int32)
@@ -242,11 +300,13 @@ class PagedPlan(SlotsPlan, PagedLatentProblem):
             for plan, (page, lengths) in zip(super().check_plans(), pages, strict=False)
         ]
 
-    def cuts(self, share: int) -> list[tuple[int, ...]]:
-        """Where the work of each worker begins and ends."""
-        tiles = [max(-(-n // KEYS), 1) for n in self.drawn()]
-        room = self.target.sm_count // (share * self.groups(share))
-        return even_cuts(tiles, max(min(room, sum(tiles)), 1))
+    def sequences(self) -> list[int]:
+        return self.drawn()
+
+    @property
+    def share(self) -> int:
+        share: int = self.tiling("attention").share
+        return share
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         names = ("q", "qpe", "z", "kpe", "table", "lengths")
@@ -254,6 +314,5 @@ class PagedPlan(SlotsPlan, PagedLatentProblem):
             self.kernel.paged_attention,
             lambda x: self.kernel(x.lazy, x.share, x.box),
             dict(zip(names, inputs, strict=True)),
-            self.tiling("attention").share,
             (self.s if self.causal else 0, self.scale / LN_2),
         )

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mla_var3.errors import PlanError
-from mla_var3.kernel.cute_python.kit.even import even_cuts
 from mla_var3.kernel.cute_python.kit.latent_tiling import LazyTiling
 from mla_var3.kernel.cute_python.kit.paged_plan import SlotsPlan
-from mla_var3.kernel.cute_python.kit.slabs import KEYS, LATENT, ROPE
+from mla_var3.kernel.cute_python.kit.slabs import LATENT, ROPE
 from mla_var3.kernel.cute_python.kit.softmax import LN_2
 from mla_var3.kernel.cute_python.kit.sparse import SparseKernel
 from mla_var3.runtime import RuntimeObject, Tiling
@@ -53,11 +52,9 @@ class SparsePlan(SlotsPlan, SparseLatentProblem):
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         return {stage: [self.default_tiling(stage)] for stage in self.tiling_types}
 
-    def cuts(self, share: int) -> list[tuple[int, ...]]:
-        """Where the work of each worker begins and ends: a list is a sequence."""
-        tiles = [-(-self.topk // KEYS)] * (self.b * self.s)
-        room = self.target.sm_count // self.groups(1)
-        return even_cuts(tiles, max(min(room, sum(tiles)), 1))
+    def sequences(self) -> list[int]:
+        """Keys of each list, which is cut as a sequence is."""
+        return [self.topk] * (self.b * self.s)
 
     @property
     def tile_rows(self) -> int:
@@ -67,6 +64,6 @@ class SparsePlan(SlotsPlan, SparseLatentProblem):
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         named = dict(zip(("q", "qpe", "cache", "indices", "lengths"), inputs, strict=True))
         return self.pipeline(
-            self.kernel.sparse_attention, lambda x: self.kernel(x.lazy), named, 1,
+            self.kernel.sparse_attention, lambda x: self.kernel(x.lazy), named,
             (self.scale / LN_2,),
         )  # fmt: skip

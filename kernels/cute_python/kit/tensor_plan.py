@@ -50,6 +50,10 @@ class TensorPlan(PagedPlan):
 
     tensor_kernel: ClassVar[type[TensorKernel]]
 
+    @property
+    def share(self) -> int:
+        return SHARE
+
     def default_tiling(self, stage: str) -> Tiling:
         return CuteTiling() if stage == "merge" else TensorTiling(box=min(self.page or KEYS, KEYS))
 
@@ -67,6 +71,5 @@ class TensorPlan(PagedPlan):
             self.tensor_kernel.attention,
             lambda x: self.tensor_kernel(x.lazy, x.box),
             dict(zip(names, inputs, strict=True)),
-            SHARE,
             (self.s if self.causal else 0, self.scale / LN_2),
         )

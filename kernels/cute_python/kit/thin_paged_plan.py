@@ -50,6 +50,10 @@ class EitherPlan(JoinedPlan):
         """Columns that hold the rows of a sequence; 0 where they are too many."""
         return next((n for n in COLUMNS if n >= self.tile_rows), 0)
 
+    @property
+    def share(self) -> int:
+        return 1 if self.tiling("attention").columns else super().share
+
     def sharing(self, share: int, *, keep: bool = False) -> EitherTiling:
         """The tiling with which so many row tiles share their keys."""
         return EitherTiling(**super().sharing(share, keep=keep).values())
@@ -88,7 +92,7 @@ class EitherPlan(JoinedPlan):
             return super().plan(*inputs)
         names = ("q", "qpe", "z", "kpe", "table", "lengths")
         device = inputs[0].device
-        scratch = exchanged(self.cuts(1), 1, self.place, device)
+        scratch = exchanged(self.cuts(), 1, self.place, device)
         return self.bind(
             "attention",
             self.thin.paged_attention,

@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -37,6 +38,8 @@ EXIT_FAILED = 1
 MADE = 60
 #: Problems that are made where a GPU runs them, and the steps of tiles that one may take.
 MADE_FOR_GPU, MOST_STEPS_OF_GPU = 24, 40_000
+#: Problems of a build with which schedules are checked too: these are the same for all builds.
+SCHEDULED = 2
 #: Gaps that are named for each version; a number says how many there are beside them.
 SHOWN = 8
 
@@ -89,13 +92,14 @@ def check(versions: Sequence[Version], console: Console) -> int:
     Raises:
         NotExecutableError: None of them can run here.
     """
-    groups = [group for version in versions for group in groups_of(version)]
-    outcomes = check_groups(groups, console)
+    groups, absent = _groups(versions)
+    outcomes = check_groups(groups, console) if groups else []
     wrong = [o for o in outcomes if o.explanation]
     ran = [o for o in outcomes if not o.skipped]
+    reasons = [*absent.values(), *(o.skipped for o in outcomes if o.skipped)]
     if not ran:
-        raise NotExecutableError(outcomes[0].skipped)
-    for reason in dict.fromkeys(o.skipped for o in outcomes if o.skipped):
+        raise NotExecutableError(reasons[0])
+    for reason in dict.fromkeys(reasons):
         console.print(f"not checked: {reason}", markup=False)
     checked = len({o.version for o in ran})
     verdict = f"{len(wrong)} wrong" if wrong else "all right"
@@ -108,6 +112,7 @@ def check(versions: Sequence[Version], console: Console) -> int:
             [case.plan for group in groups if group.is_of(version) for case in group.cases],
         )
         for version in versions
+        if version not in absent
     ]
     for one in covered:
         if text := one.text():
@@ -246,6 +251,18 @@ def check_groups(
     return outcomes
 
 
+def _groups(versions: Sequence[Version]) -> tuple[list[Group], dict[Version, str]]:
+    """The problems of versions, and why some have none here, as where an example is not fetched."""
+    groups: list[Group] = []
+    absent: dict[Version, str] = {}
+    for version in versions:
+        try:
+            groups += groups_of(version)
+        except NotExecutableError as error:
+            absent[version] = str(error)
+    return groups, absent
+
+
 def groups_of(version: Version) -> list[Group]:
     """The problems of a version by what they share."""
     with collecting.uncollected():  # Choosing makes many objects, and drops few.
@@ -262,6 +279,15 @@ def cases_of(version: Version) -> list[Case]:
     A GPU starts blocks as it likes. Where nothing is compiled, problems are made beside those of
     the workload; else few builds are run at many sizes.
     """
+    seen: Counter[int | None] = Counter()
+    found = []
+    for case in _chosen(version):
+        seen[case.build] += 1
+        found.append(dataclasses.replace(case, metadata=seen[case.build] <= SCHEDULED))
+    return found
+
+
+def _chosen(version: Version) -> Sequence[Case]:
     import torch
 
     plan, language = version.plan_class()(), languages.find(version.language)
@@ -344,7 +370,7 @@ def check_case(version: Version, case: Case) -> CheckOutcome:
         return CheckOutcome(key, plan.slug(), skipped=reason)
     try:
         order = case.order if device == "cpu" else None
-        ran = check_plan(plan, device, order, case.runs, conflicts=False)
+        ran = check_plan(plan, device, order, case.runs, conflicts=False, metadata=case.metadata)
         result = settled(version, case, ran)
     except NotExecutableError as error:
         return CheckOutcome(key, plan.slug(), skipped=str(error))

@@ -143,7 +143,9 @@ def of_case(version: Version, case: Case) -> Judged | None:
     from mla_var3.runtime.check import check_plan
 
     try:
-        result = check_plan(case.plan, "cpu", case.order, case.runs, conflicts=False)
+        result = check_plan(
+            case.plan, "cpu", case.order, case.runs, conflicts=False, metadata=case.metadata
+        )
         wrong = checking.settled(version, case, result).explain()
     except NOT_ITS_OWN:
         raise

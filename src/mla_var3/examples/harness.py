@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mla_var3.emulator import ffi
+from mla_var3.languages.cute import hardware
 from mla_var3.languages.cute.compile import without_binary
 
 #: What devices of an arch answer: capability, SMs (``knowledge/devices`` has the sources).
@@ -301,21 +302,6 @@ def _stand_in_device(multiprocessors: int) -> None:
     import cuda.bindings.driver as driver
     import cutlass.cute.testing as testing
     import cutlass.torch as cutlass_torch
-    import cutlass.utils as utils
-    from cutlass.utils import hardware_info
-
-    class HardwareInfo:
-        def __init__(self, *_args: Any) -> None:
-            pass
-
-        def get_max_active_clusters(self, cluster_size: int, *_args: Any, **_kw: Any) -> int:
-            return multiprocessors // cluster_size
-
-        def get_device_multiprocessor_count(self) -> int:
-            return multiprocessors
-
-        def get_l2_cache_size_in_bytes(self) -> int:
-            return 50 << 20
 
     success = driver.CUresult.CUDA_SUCCESS
     for name in dir(driver):
@@ -323,8 +309,7 @@ def _stand_in_device(multiprocessors: int) -> None:
             setattr(driver, name, lambda *_a, **_k: (success, 0))
     driver.cuDeviceGetCount = lambda: (success, 1)
     driver.cuDriverGetVersion = lambda: (success, 13_000)
-    for module in (utils, hardware_info):
-        setattr(module, "HardwareInfo", HardwareInfo)  # noqa: B010
+    hardware.stand_in(lambda: multiprocessors)
     testing.convert = _nothing
     cutlass_torch.convert_cute_tensor = lambda _source, target, *_a, **_k: target
 

@@ -2,7 +2,7 @@
 
 from mla_var3.runtime.composite import ConcurrentKernels, KernelPipeline
 from mla_var3.runtime.kernel import Kernel, RuntimeObject
-from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.plan import KernelPlan, Metadata
 from mla_var3.runtime.tiling import Tiling, tiling_text
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Kernel",
     "KernelPipeline",
     "KernelPlan",
+    "Metadata",
     "RuntimeObject",
     "Tiling",
     "tiling_text",

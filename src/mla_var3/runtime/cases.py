@@ -45,6 +45,7 @@ class Case:
         order: The order in which blocks start, where the language lets it be chosen.
         build: Cases of one number share what is compiled; None where nothing is.
         runs: How often it is launched: a launch may leave something behind for the next one.
+        metadata: Whether what a decoding step makes before its launches is checked too.
     """
 
     plan: KernelPlan
@@ -52,6 +53,7 @@ class Case:
     order: Order
     build: int | None = None
     runs: int = 1
+    metadata: bool = False
 
 
 def cases(plan: KernelPlan, made: int = 0) -> list[Case]:

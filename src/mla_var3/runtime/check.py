@@ -26,6 +26,9 @@ from mla_var3.workloads import Tolerance
 if TYPE_CHECKING:
     import torch
 
+#: Of what a host computes too, number by number.
+SAME = Tolerance(0.0, 0.0, "absolute")
+
 
 @dataclass(frozen=True)
 class OutputError:
@@ -201,6 +204,7 @@ def check_plan(
     runs: int = 1,
     *,
     conflicts: bool = True,
+    metadata: bool = False,
 ) -> CaseResult:
     """Run ``plan`` on random inputs and compare with its reference.
 
@@ -213,6 +217,7 @@ def check_plan(
             leaves behind for the next one shows in a second run only.
         conflicts: Whether bank conflicts and sectors are counted too, which says nothing of right
             and wrong.
+        metadata: Whether what a decoding step makes before its launches is checked too.
 
     Returns:
         Errors of each output, with what the CPU runs showed.
@@ -225,7 +230,11 @@ def check_plan(
     inputs = plan.prepare_inputs(device)
     before, obj = _contents(inputs), plan.plan(*inputs)
     poison_outputs(obj)
+    once = plan.metadata(inputs[0].device) if metadata else ()
+    for one in once:
+        poison_outputs(one.kernel)
     with recording(conflicts) as executions, starting(order):
+        made = [one.kernel() for one in once]
         outputs = obj()
         for _ in range(runs - 1):
             poison_outputs(obj)
@@ -242,5 +251,10 @@ def check_plan(
     errors = tuple(
         compare(name, outputs[name], expected, plan.tolerance(name))
         for name, expected in reference.items()
+    )
+    errors += tuple(
+        compare(f"{one.kernel.name}.{name}", found[name][..., : expected.shape[-1]], expected, SAME)
+        for one, found in zip(once, made, strict=True)
+        for name, expected in one.expected.items()
     )
     return CaseResult(plan, errors, tuple(executions), overwritten)

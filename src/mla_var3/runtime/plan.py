@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from mla_var3.devices import Machine, default_for_arch
 from mla_var3.errors import TilingError
@@ -31,6 +31,13 @@ REFERENCE_ARCH = "sm_90"
 @functools.cache  # Plans ask for it at each of their properties.
 def _reference(dtype: str) -> Machine:
     return default_for_arch(REFERENCE_ARCH).machine(dtype)
+
+
+class Metadata(NamedTuple):
+    """A launch that makes, once per decoding step, what the launches of all layers read."""
+
+    kernel: RuntimeObject
+    expected: Mapping[str, torch.Tensor]  # by name of the output; of its first columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +69,14 @@ class KernelPlan(Problem):
         """Bind ``inputs`` and fresh outputs to kernels: the object that can be called."""
 
     # -- shared by all -----------------------------------------------------------------------
+    def metadata(self, device: torch.device) -> Sequence[Metadata]:
+        """Launches before the first of a decoding step, with what they have to make.
+
+        The plan's own launches read the same from the host, so that neither hides the other's
+        faults.
+        """
+        return ()
+
     def tiling(self, stage: str) -> Any:
         """The validated tiling of ``stage``: the user's, else the default."""
         tiling = self.tilings.get(stage) or self.default_tiling(stage)

@@ -12,18 +12,12 @@ from typing import Any
 import torch
 
 from mla_var3.errors import ToolchainError
-from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.list_rows import RowsKernel
 from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1Kernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
 from mla_var3.kernel.cute_python.kit.units import UnitsKernel
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import (
-    BEGIN,
-    EACH,
-    JOIN,
-    LEAST,
-)
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import Plan
 from mla_var3.languages.cute import emulation
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.export import export
@@ -48,7 +42,7 @@ def host(kind: Kind) -> Any:
     """The host function of a kind."""
     match kind.name:
         case "schedule":
-            return Even(BEGIN, least=LEAST, join=JOIN, each=EACH)
+            return Plan.schedule
         case "lists":
             return listed(kind)
     if kind.columns:

@@ -28,6 +28,7 @@ from mla_var3.errors import ToolchainError
 from mla_var3.languages.base import Compiled
 from mla_var3.languages.cute import arch as archs
 from mla_var3.languages.cute import (
+    hardware,
     ptx,
     reach,
     reading,
@@ -312,6 +313,7 @@ def _build(task: _Task, folder: Path) -> dict[str, bytes]:
     folder.mkdir()
     # Host code may ask for the arch while it is traced, which would look for a GPU.
     CuTeDSL._get_dsl().envar.arch = task.base.target
+    hardware.stand_in_of(task.base.arch)
     fakes = map(signature.fake, task.specs, task.job.arguments)
     options = (
         f"--gpu-arch {task.base.target} --generate-line-info --keep-ptx --keep-cubin "

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.joined_plan import JoinedPlan
 from mla_var3.kernel.cute_python.kit.staged import StagedKernel
-
-#: What it costs to begin a sequence, and to merge three parts of one and more, in tiles.
-BEGIN, JOIN = 2, 6
 
 
 class Kernel(StagedKernel):
@@ -24,5 +22,4 @@ class Plan(JoinedPlan):
     """Problem and launch."""
 
     kernel = Kernel
-    begin = BEGIN
-    join = JOIN
+    schedule = Even(2, join=6)

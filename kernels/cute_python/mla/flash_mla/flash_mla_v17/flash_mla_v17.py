@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.halved import HALVED_PLACE, HalvedKernel
 from mla_var3.kernel.cute_python.kit.joined_plan import JoinedPlan
-
-#: What it costs to begin a sequence, and to merge three parts of one and more, in tiles, and what
-#: each of these adds, in sixteenths.
-BEGIN, JOIN, EACH = 2, 4, 2
 
 
 class Kernel(HalvedKernel):
@@ -25,7 +22,5 @@ class Plan(JoinedPlan):
     """Problem and launch."""
 
     kernel = Kernel
-    begin = BEGIN
-    join = JOIN
-    each = EACH
+    schedule = Even(2, join=4, each=2)
     place = HALVED_PLACE

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.joined_plan import JoinedPlan
 from mla_var3.kernel.cute_python.kit.short import ShortKernel
-
-#: What it costs to begin a sequence, the least part, and what it costs to merge three parts of one
-#: and more, in tiles; what each of these adds, in sixteenths.
-BEGIN, LEAST, JOIN, EACH = 2, 4, 6, 2
 
 
 class Kernel(ShortKernel):
@@ -25,7 +22,4 @@ class Plan(JoinedPlan):
     """Problem and launch."""
 
     kernel = Kernel
-    begin = BEGIN
-    least = LEAST
-    join = JOIN
-    each = EACH
+    schedule = Even(2, least=4, join=6, each=2)

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.short import ShortKernel
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
 from mla_var3.kernel.cute_python.kit.thin_paged_plan import EitherPlan
-
-#: What it costs to begin a sequence, the least part, and what it costs to merge three parts of one
-#: and more, in tiles; what each of these adds, in sixteenths.
-BEGIN, LEAST, JOIN, EACH = 2, 4, 6, 2
 
 
 class Kernel(ShortKernel):
@@ -31,7 +28,4 @@ class Plan(EitherPlan):
 
     kernel = Kernel
     thin = Thin
-    begin = BEGIN
-    least = LEAST
-    join = JOIN
-    each = EACH
+    schedule = Even(2, least=4, join=6, each=2)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
 from mla_var3.kernel.cute_python.kit.thin_paged_plan import EitherPlan
 from mla_var3.kernel.cute_python.kit.units import UnitsKernel
-
-#: What it costs to begin a sequence, the least part, and what it costs to merge three parts of one
-#: and more, in tiles; what each of these adds, in sixteenths.
-BEGIN, LEAST, JOIN, EACH = 2, 4, 6, 2
 
 
 class Kernel(UnitsKernel):
@@ -27,7 +24,4 @@ class Plan(EitherPlan):
 
     kernel = Kernel
     thin = Thin
-    begin = BEGIN
-    least = LEAST
-    join = JOIN
-    each = EACH
+    schedule = Even(2, least=4, join=6, each=2)

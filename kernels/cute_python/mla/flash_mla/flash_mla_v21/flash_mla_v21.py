@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mla_var3.kernel.cute_python.kit.fitted import Fitted
 from mla_var3.kernel.cute_python.kit.fitted_cuts import Costs
 from mla_var3.kernel.cute_python.kit.ordered import OrderedKernel
 from mla_var3.kernel.cute_python.kit.ordered_plan import OrderedPlan
@@ -27,4 +28,4 @@ class Plan(OrderedPlan):
 
     kernel = Kernel
     thin = Thin
-    costs = COSTS
+    schedule = Fitted(COSTS)
