@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,13 @@ def strides_of(tensor: torch.Tensor) -> tuple[int, ...]:
     """
     if not tensor.is_contiguous():
         return tensor.stride()
-    shaped = tensor.new_empty(tensor.shape, device="meta").stride()
-    pairs = zip(shaped, tensor.stride(), tensor.shape, strict=True)
-    return tuple(own if step == 1 == extent else step for step, own, extent in pairs)
+    return _contiguous(tuple(tensor.shape), tensor.stride())
+
+
+@functools.lru_cache(maxsize=4096)  # Choosing problems asks for the same tensors again and again.
+def _contiguous(shape: tuple[int, ...], own: tuple[int, ...]) -> tuple[int, ...]:
+    steps, step = [], 1
+    for extent, mine in zip(reversed(shape), reversed(own), strict=True):
+        steps.append(mine if step == 1 == extent else step)
+        step *= max(extent, 1)
+    return tuple(reversed(steps))

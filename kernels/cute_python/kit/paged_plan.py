@@ -50,8 +50,9 @@ GIVEN = {
 }
 
 
-#: Sequences of schedules that are checked beside a problem's own.
-MANY = (2, 19, 300)
+#: Sequences and workers of schedules that are checked beside a problem's own: many workers share
+#: a sequence, few do, and there are so many that threads count several each, for few workers.
+OTHERS = ((2, 132), (19, 66), (300, 7))
 
 
 def tiles_of_all(sequences: Sequence[int]) -> list[int]:
@@ -129,14 +130,14 @@ class SlotsPlan(MlaProblem, KernelPlan):
         return self.schedule.rows(tiles, max(min(room, sum(tiles)), 1))
 
     def metadata(self, device: torch.device) -> list[Metadata]:
-        """The schedule of this step, and of one with many sequences more."""
-        chance = random.Random(self.slug())
-        others = [chance.choice((0, chance.randint(1, 9000))) for _ in range(chance.choice(MANY))]
-        workers = chance.choice((1, 7, 66, self.target.sm_count))
-        return [
-            self.scheduled(self.sequences(), self.cuts(), device),
-            self.scheduled(others, self.schedule.rows(tiles_of_all(others), workers), device),
-        ]
+        """The schedule of this step, and of others."""
+        chance, found = random.Random(self.slug()), []
+        for count, workers in OTHERS:
+            others = [max(chance.randint(-2000, 6000), 0) for _ in range(count)]
+            others[0] = chance.randint(5000, 9000)
+            cuts = self.schedule.rows(tiles_of_all(others), workers)
+            found.append(self.scheduled(others, cuts, device))
+        return [self.scheduled(self.sequences(), self.cuts(), device), *found]
 
     def scheduled(
         self, sequences: Sequence[int], cuts: Sequence[tuple[int, ...]], device: torch.device

@@ -43,10 +43,12 @@ def sized(one: Built, seed: int, drawn: int = SIZES_DRAWN) -> Iterator[Built]:
     pairs, turns, left = cases.Pairs(), set[tuple[str, int]](), ALL_STEPS
     pool, met = [*_alike(one, random.Random(cases.SEED + seed), drawn)], set[frozenset[str]]()
     planned, devices = [*_planned(one)], set[int]()
+    traits = {id(other): (turns_of(other), _meetings(other)) for other in (*pool, *planned)}
 
     def news(other: Built) -> int:
-        new = pairs.new(other.case.plan) + WORTH_OF_A_TURN * len(turns_of(other) - turns)
-        return new + WORTH_OF_A_MEETING * len(_meetings(other) - met)
+        its_turns, meetings = traits[id(other)]
+        new = pairs.new(other.case.plan) + WORTH_OF_A_TURN * len(its_turns - turns)
+        return new + WORTH_OF_A_MEETING * len(meetings - met)
 
     def worth(other: Built) -> float:
         return news(other) / (other.steps + STEPS_OF_A_PROBLEM)
@@ -70,8 +72,9 @@ def sized(one: Built, seed: int, drawn: int = SIZES_DRAWN) -> Iterator[Built]:
         if best is None:
             return
         pairs.add(best.case.plan)
-        turns |= turns_of(best)
-        met |= _meetings(best)
+        its_turns, meetings = traits[id(best)]
+        turns |= its_turns
+        met |= meetings
         devices.add(best.case.plan.target.sm_count)
         left -= best.steps
         yield best

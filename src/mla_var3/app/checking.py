@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,8 +37,8 @@ EXIT_FAILED = 1
 MADE = 60
 #: Problems that are made where a GPU runs them, and the steps of tiles that one may take.
 MADE_FOR_GPU, MOST_STEPS_OF_GPU = 24, 40_000
-#: Problems of a build with which schedules are checked too: these are the same for all builds.
-SCHEDULED = 2
+#: Builds whose first problem has its schedules checked too: these are the same for all builds.
+SCHEDULED = 3
 #: Gaps that are named for each version; a number says how many there are beside them.
 SHOWN = 8
 
@@ -279,11 +278,12 @@ def cases_of(version: Version) -> list[Case]:
     A GPU starts blocks as it likes. Where nothing is compiled, problems are made beside those of
     the workload; else few builds are run at many sizes.
     """
-    seen: Counter[int | None] = Counter()
+    seen: set[int | None] = set()
     found = []
     for case in _chosen(version):
-        seen[case.build] += 1
-        found.append(dataclasses.replace(case, metadata=seen[case.build] <= SCHEDULED))
+        is_first = case.build not in seen and len(seen) < SCHEDULED
+        seen.add(case.build)
+        found.append(dataclasses.replace(case, metadata=is_first))
     return found
 
 

@@ -132,10 +132,15 @@ class Pairs:
 
     def __init__(self) -> None:
         self._seen: set[frozenset[tuple[str, Any]]] = set()
+        #: By identity, with the plan that keeps it: whoever chooses asks of each again and again.
+        self._known: dict[int, tuple[KernelPlan, set[frozenset[tuple[str, Any]]]]] = {}
 
     def _of(self, plan: KernelPlan) -> set[frozenset[tuple[str, Any]]]:
-        values = [*plan.problem().items(), ("sms", plan.target.sm_count)]
-        return {frozenset(pair) for pair in itertools.combinations(values, 2)}
+        if id(plan) not in self._known:
+            values = [*plan.problem().items(), ("sms", plan.target.sm_count)]
+            pairs = {frozenset(pair) for pair in itertools.combinations(values, 2)}
+            self._known[id(plan)] = plan, pairs
+        return self._known[id(plan)][1]
 
     def new(self, plan: KernelPlan) -> int:
         """How many pairs of a problem none before it had."""

@@ -177,25 +177,39 @@ def _tensor(name: str, value: Dynamic) -> TensorSpec:
                 f"{name} has {tensor.shape[axis]} elements along axis {axis}, which is promised to "
                 f"be a multiple of {value.multiple_of}"
             )
-    shape = tuple(None if i in axes else int(n) for i, n in enumerate(tensor.shape))
-    steps = strides_of(tensor)
-    inside = [_inside(steps, i) for i in range(tensor.ndim)]
+    return _of_extents(
+        name, dtype, tuple(tensor.shape), strides_of(tensor), frozenset(axes), value.multiple_of,
+        value.any_strides,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)  # Choosing problems asks for the same tensors again and again.
+def _of_extents(
+    name: str,
+    dtype: str,
+    extents: tuple[int, ...],
+    steps: tuple[int, ...],
+    axes: frozenset[int],
+    multiple_of: int,
+    any_strides: int,
+) -> TensorSpec:
+    shape = tuple(None if i in axes else int(n) for i, n in enumerate(extents))
+    inside = [_inside(steps, i) for i in range(len(extents))]
     strides = tuple(
         None if axes & set(inner) else int(stride)
         for inner, stride in zip(inside, steps, strict=True)
     )
     multiples = tuple(
-        math.prod(value.multiple_of if i in axes else int(tensor.shape[i]) for i in inner)
-        for inner in inside
+        math.prod(multiple_of if i in axes else int(extents[i]) for i in inner) for inner in inside
     )
     kept = zip(multiples, steps, strict=True)
     promised = tuple(n if n and stride % n == 0 else 1 for n, stride in kept)
-    if value.any_strides:
+    if any_strides:
         # By place, not by stride: an axis of one element may have any.
-        last = tensor.ndim - 1
-        strides = tuple(None if i < last else 1 for i in range(tensor.ndim))
-        promised = tuple(value.any_strides if i < last else 1 for i in range(tensor.ndim))
-    return TensorSpec(name, dtype, shape, strides, value.multiple_of, promised)
+        last = len(extents) - 1
+        strides = tuple(None if i < last else 1 for i in range(len(extents)))
+        promised = tuple(any_strides if i < last else 1 for i in range(len(extents)))
+    return TensorSpec(name, dtype, shape, strides, multiple_of, promised)
 
 
 def _inside(strides: Sequence[int], axis: int) -> tuple[int, ...]:
