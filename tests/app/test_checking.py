@@ -314,6 +314,19 @@ def test_many_multiprocessors_share_one_sequence_and_two_where_parts_are_merged(
     wide = [case for case in found if case.plan.target.sm_count == few_builds.WIDE_SMS]
     keys = few_builds.WIDE_SMS * 64
     assert [(case.plan.b, case.plan.t) for case in wide] == [(1, keys), (2, keys)]
+    assert [case.plan.level for case in wide] == [0, 1000], "the second adds up what is large"
+
+
+@pytest.mark.parametrize(
+    ("version", "lags"),
+    [("blackwell_mla v0", [8, 0, 15]), ("blackwell_mla v2", [2, 0]), ("sparse_mla v2", [8, 0]),
+     ("flash_mla@cute-dsl v13", [8, 0])],
+)  # fmt: skip
+def test_builds_let_maxima_lag_by_what_none_before_does(version, lags):
+    """Not at all, and as far as weights allow; the first build keeps what users get."""
+    version = registry.find(*version.split())
+    builds = {x.build: x.plan for x in reversed(checking.cases_of(version))}
+    assert [builds[n].tiling("attention").lazy for n in sorted(builds)] == lags
 
 
 @pytest.mark.parametrize(("version", "rows"), [("v13", [16]), ("v20", [65, 16])])
