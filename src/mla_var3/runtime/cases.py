@@ -84,11 +84,28 @@ def _edges(plan: KernelPlan) -> Iterator[Case]:
     not with those of another. And on few multiprocessors, which blocks share by what there is.
     """
     for one in plan.edges():
-        usual = [_case(one, number) for number in map(TURNS.index, ("default", "tuned", "doubled"))]
-        usual.append(as_planned(on_device_of(one, FEW_SMS)))
-        had = [case.plan for case in usual]
-        uneven = [Case(x, "uneven", "forward") for x in _uneven(one) if x not in had]
-        yield from (case for case in usual + uneven if _is_possible(case.plan, MOST_BLOCKS))
+        if not _is_possible(one, MOST_BLOCKS):
+            continue
+        ways: list[tuple[Sizes, KernelPlan]] = [
+            ("default", one), ("tuned", tuned(one, 0)), ("doubled", resized(one, "doubled")),
+            *(("uneven", other) for other in _uneven(one)),
+        ]  # fmt: skip
+        had: list[list[Tiling]] = []
+        for sizes, other in ways:
+            if _is_possible(other, MOST_BLOCKS) and (own := _tilings(other)) not in had:
+                yield Case(other, sizes, ORDERS[len(had) % len(ORDERS)])
+                had.append(own)
+        few = on_device_of(one, FEW_SMS)
+        if _is_possible(few) and _grids(few) != _grids(one):
+            yield as_planned(few)
+
+
+def _tilings(plan: KernelPlan) -> list[Tiling]:
+    return [plan.tiling(stage) for stage in plan.tiling_types]
+
+
+def _grids(plan: KernelPlan) -> list[Any]:
+    return [kernel.grid() for _, kernel in plan.plan(*plan.prepare_inputs("meta")).stages()]
 
 
 def drawn(plan: KernelPlan, first: int = 0, most: int = MOST_STEPS) -> Iterator[Case]:
@@ -235,19 +252,24 @@ def ends(tiling: Tiling, name: str, plan: KernelPlan) -> Iterator[Tiling]:
 
 
 def _uneven(plan: KernelPlan) -> Iterator[KernelPlan]:
-    """The plan with one number of a default tiling doubled, each in turn.
+    """The plan with one number of each default tiling doubled, one after the other.
 
     Others are halved, one after the other, as far as that takes: shared memory and registers often
     hold no tile that grows by itself.
     """
-    for stage in plan.tiling_types:
-        default = plan.default_tiling(stage)
-        # What is None in its class is not a size, but how it is launched.
-        sizes = [f.name for f in dataclasses.fields(default) if type(f.default) is int]
-        for name in sizes:
-            others = [other for other in sizes if other != name]
-            if (tiling := _grown(default, name, others, plan)) is not None:
-                yield dataclasses.replace(plan, tilings={stage: tiling})
+    ways = [list(_each_grown(plan.default_tiling(x), plan)) for x in plan.tiling_types]
+    for together in itertools.zip_longest(*ways):
+        found = {x: t for x, t in zip(plan.tiling_types, together, strict=True) if t is not None}
+        yield dataclasses.replace(plan, tilings=found)
+
+
+def _each_grown(tiling: Tiling, plan: KernelPlan) -> Iterator[Tiling]:
+    # What is None in its class is not a size, but how it is launched.
+    sizes = [f.name for f in dataclasses.fields(tiling) if type(f.default) is int]
+    for name in sizes:
+        others = [other for other in sizes if other != name]
+        if (grown := _grown(tiling, name, others, plan)) is not None:
+            yield grown
 
 
 def _grown(tiling: Tiling, name: str, others: Sequence[str], plan: KernelPlan) -> Tiling | None:
