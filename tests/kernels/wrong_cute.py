@@ -290,6 +290,15 @@ EDITS = [
      "sums of the launch before, read without a wait for it"),
     (MLA, "v12", "l2", 'cute.arch.fence_proxy("async.global")', "pass",
      "a bulk copy of what threads wrote, without a fence between"),
+    (MLA, "v14", "joined", "            if wg.lane == 0:\n"
+     '                cute.arch.store(signal, Int32(0), sem="relaxed", scope="gpu")\n'
+     "            numbers, quads = numbers_of(places, slot, side), quads_of(places, slot, side)\n",
+     "            numbers, quads = numbers_of(places, slot, side), quads_of(places, slot, side)\n",
+     "a signal of two parts that the next launch finds set"),
+    (MLA, "v17", "halved",
+     "top[i // 2 % 2] = cute.arch.fmax(top[i // 2 % 2], cute.math.absf(wg.out[i]))",
+     "top[i // 2 % 2] = cute.arch.fmax(top[i // 2 % 2], wg.out[i])",
+     "a part in fp16 of large negative values"),
 ]  # fmt: skip
 CUTE = [
     Wrong(
