@@ -299,6 +299,11 @@ EDITS = [
      "top[i // 2 % 2] = cute.arch.fmax(top[i // 2 % 2], cute.math.absf(wg.out[i]))",
      "top[i // 2 % 2] = cute.arch.fmax(top[i // 2 % 2], wg.out[i])",
      "a part in fp16 of large negative values"),
+    ("blackwell_mla", "v0", "tall_kernel",
+     "                stored()\n                before_sync()\n", "                stored()\n",
+     "weights in Tensor Memory, handed over without a fence"),
+    ("blackwell_mla", "v1", "pair_kernel", "                before_sync()\n", "",
+     "an arrival that no fence of Tensor Memory comes before"),
 ]  # fmt: skip
 CUTE = [
     Wrong(
