@@ -219,6 +219,16 @@ def test_problems_of_a_build_are_made_for_devices_of_several_sizes():
     assert {case.plan.target.sm_count for case in found} >= {2, 5, 132}
 
 
+@pytest.mark.parametrize(("version", "flags"), [("v13", ["spare"]), ("v18", ["causal", "absent"])])
+def test_a_build_runs_both_sides_of_each_flag_that_it_is_given_at_launch(version, flags):
+    builds = {}
+    for case in checking.cases_of(registry.find("flash_mla@cute-dsl", version)):
+        builds.setdefault(case.build, []).append(case.plan)
+    for those in builds.values():
+        for name in flags:
+            assert {getattr(plan, name) for plan in those} == {False, True}
+
+
 def test_problems_at_edges_are_run_by_each_build_that_can():
     found = few_builds.chosen(registry.find("hopper_attention", "v1").plan_class()(), 2)
     ran = [x.build for x in found if (x.plan.b, x.plan.h, x.plan.s, x.plan.t) == (1, 19, 1, 127)]

@@ -406,6 +406,15 @@ def test_lists_in_turn_are_of_a_cache_in_pages_of_another_size():
     assert usual.prepare_inputs("meta")[2].shape[1] == 64
 
 
+def test_lists_in_turn_have_one_hole_in_each_tile():
+    plan = registry.find("sparse_mla").plan_class()(s=5, topk=3).in_turn(16)
+    *_, chosen, lengths = plan.prepare_inputs()
+    holes = (chosen < 0).view(3, 5, 4, 16)
+    assert (holes.sum((2, 3)) == 1).all()
+    assert holes.any(3).sum((0, 1)).min() >= 3, "in each share of 16 places"
+    assert (lengths == plan.topk).all()
+
+
 def named_inputs(plan):
     return dict(
         zip(("q", "qpe", "z", "kpe", "table", "lengths"), plan.prepare_inputs(), strict=True)

@@ -76,6 +76,8 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
         else:
             _add(_on_device(plan, asked), asked.fields, picked)
     _add_unseen(plan, picked)  # In a build that was there, it is not as its plan makes it.
+    for those in picked:
+        those += build_sizes.other_sides(those)
     # The first goes through most steps; others are launched twice.
     return [
         dataclasses.replace(

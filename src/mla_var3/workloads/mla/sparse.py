@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import torch
 #: Tokens of a page that is not of the usual size, nor of a power of two.
 OTHER_PAGE = 24
+#: Places from a hole of a tile to that of the next: each is in another warp's share of 16.
+HOLES_APART = 17
 #: Of which fp8, fp32 and bf16 make NaNs.
 NAN_BYTE = 0xFF
 
@@ -54,6 +57,8 @@ class SparseLatentProblem(MlaProblem):
     ending: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
     )
+    #: Places of each tile of a list that have no token, in each tile elsewhere; 0 or 1.
+    holes: int = dataclasses.field(default=0, metadata={"hidden": True})
     #: Whether some places name a token past the end of the cache, and so none, and the cache holds
     #: no numbers where no list names a token.
     stray: bool = dataclasses.field(default=False, metadata={"hidden": True, "deep": True})
@@ -77,9 +82,11 @@ class SparseLatentProblem(MlaProblem):
         return found and dataclasses.replace(found, topk=found.t, level=level)
 
     def in_turn(self, rows: int) -> Self | None:
-        """Lists as long as their sequences, to the end, over pages of another size."""
+        """Lists as long as their sequences but for few holes, over pages of another size."""
         found = super().in_turn(rows)
-        return found and dataclasses.replace(found, topk=found.t, ending=False, page=OTHER_PAGE)
+        return found and dataclasses.replace(
+            found, topk=found.t, ending=False, page=OTHER_PAGE, holes=1, stray=False
+        )
 
     def check_plans(self) -> list[Self]:
         """Lists longer and shorter than a tile and than what there is; both head counts."""
@@ -126,6 +133,10 @@ class SparseLatentProblem(MlaProblem):
                 own[1::2] = own[: len(own) // 2]
             places = torch.randperm(self.topk, generator=draw)[: len(own)]
             row[places] = own.to(torch.int32)
+        if self.holes:
+            for tile, i in itertools.product(range(-(-self.topk // USUAL_TILE)), range(n)):
+                place = tile * USUAL_TILE + (3 + HOLES_APART * (tile + i)) % USUAL_TILE
+                chosen[i, min(place, self.topk - 1)] = -1
         if self.stray:
             chosen[:, ::STRAY] = pages * page
             chosen[chosen == 0] = -1  # whose place is what is read where there is no token
