@@ -50,10 +50,11 @@ e4m3 that are too large where no lag is allowed, which problems have since the n
 lane that tells of what others of its warp write, and a schedule that check does not run, which
 ``test_fitted`` does.
 
-The last 4 here and 4 of the other list are of 40 that someone made in the same way for the next
+The last 4 here and 5 of the other list are of 40 that someone made in the same way for the next
 round, or of their kind in another design, and each is of what ``check`` passed at first: tiles of
 keys longer than tiles of rows, a share of blocks that rounds to none, a signal that a launch leaves
-set, large negative values, and fences of Tensor Memory that only the PTX ISA asks for.
+set, large negative values, a single hole in a list, and fences of Tensor Memory that only the PTX
+ISA asks for.
 """
 
 from __future__ import annotations

@@ -304,6 +304,8 @@ EDITS = [
      "weights in Tensor Memory, handed over without a fence"),
     ("blackwell_mla", "v1", "pair_kernel", "                before_sync()\n", "",
      "an arrival that no fence of Tensor Memory comes before"),
+    ("sparse_mla", "v3", "sparse", "if (words[0] & words[1] & words[2] & words[3]) != ALL:",
+     "if words[WARPS - 1] != ALL:", "a hole before a tile's last 16 places, which are filled"),
 ]  # fmt: skip
 CUTE = [
     Wrong(
