@@ -219,6 +219,16 @@ def test_problems_of_a_build_are_made_for_devices_of_several_sizes():
     assert {case.plan.target.sm_count for case in found} >= {2, 5, 132}
 
 
+@pytest.mark.parametrize(("version", "flags"), [("v13", ["spare"]), ("v18", ["causal", "absent"])])
+def test_a_build_runs_both_sides_of_each_flag_that_it_is_given_at_launch(version, flags):
+    builds = {}
+    for case in checking.cases_of(registry.find("flash_mla@cute-dsl", version)):
+        builds.setdefault(case.build, []).append(case.plan)
+    for those in builds.values():
+        for name in flags:
+            assert {getattr(plan, name) for plan in those} == {False, True}
+
+
 def test_problems_at_edges_are_run_by_each_build_that_can():
     found = few_builds.chosen(registry.find("hopper_attention", "v1").plan_class()(), 2)
     ran = [x.build for x in found if (x.plan.b, x.plan.h, x.plan.s, x.plan.t) == (1, 19, 1, 127)]
@@ -314,6 +324,19 @@ def test_many_multiprocessors_share_one_sequence_and_two_where_parts_are_merged(
     wide = [case for case in found if case.plan.target.sm_count == few_builds.WIDE_SMS]
     keys = few_builds.WIDE_SMS * 64
     assert [(case.plan.b, case.plan.t) for case in wide] == [(1, keys), (2, keys)]
+    assert [case.plan.level for case in wide] == [0, 1000], "the second adds up what is large"
+
+
+@pytest.mark.parametrize(
+    ("version", "lags"),
+    [("blackwell_mla v0", [8, 0, 15]), ("blackwell_mla v2", [2, 0]), ("sparse_mla v2", [8, 0]),
+     ("flash_mla@cute-dsl v13", [8, 0])],
+)  # fmt: skip
+def test_builds_let_maxima_lag_by_what_none_before_does(version, lags):
+    """Not at all, and as far as weights allow; the first build keeps what users get."""
+    version = registry.find(*version.split())
+    builds = {x.build: x.plan for x in reversed(checking.cases_of(version))}
+    assert [builds[n].tiling("attention").lazy for n in sorted(builds)] == lags
 
 
 @pytest.mark.parametrize(("version", "rows"), [("v13", [16]), ("v20", [65, 16])])

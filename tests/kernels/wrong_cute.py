@@ -290,6 +290,22 @@ EDITS = [
      "sums of the launch before, read without a wait for it"),
     (MLA, "v12", "l2", 'cute.arch.fence_proxy("async.global")', "pass",
      "a bulk copy of what threads wrote, without a fence between"),
+    (MLA, "v14", "joined", "            if wg.lane == 0:\n"
+     '                cute.arch.store(signal, Int32(0), sem="relaxed", scope="gpu")\n'
+     "            numbers, quads = numbers_of(places, slot, side), quads_of(places, slot, side)\n",
+     "            numbers, quads = numbers_of(places, slot, side), quads_of(places, slot, side)\n",
+     "a signal of two parts that the next launch finds set"),
+    (MLA, "v17", "halved",
+     "top[i // 2 % 2] = cute.arch.fmax(top[i // 2 % 2], cute.math.absf(wg.out[i]))",
+     "top[i // 2 % 2] = cute.arch.fmax(top[i // 2 % 2], wg.out[i])",
+     "a part in fp16 of large negative values"),
+    ("blackwell_mla", "v0", "tall_kernel",
+     "                stored()\n                before_sync()\n", "                stored()\n",
+     "weights in Tensor Memory, handed over without a fence"),
+    ("blackwell_mla", "v1", "pair_kernel", "                before_sync()\n", "",
+     "an arrival that no fence of Tensor Memory comes before"),
+    ("sparse_mla", "v3", "sparse", "if (words[0] & words[1] & words[2] & words[3]) != ALL:",
+     "if words[WARPS - 1] != ALL:", "a hole before a tile's last 16 places, which are filled"),
 ]  # fmt: skip
 CUTE = [
     Wrong(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mla_var3.runtime import registry
-from mla_var3.runtime.cases import ORDERS, SIZES, Case, as_planned, cases, resized, tried
+from mla_var3.runtime.cases import ORDERS, TURNS, Case, as_planned, cases, ends, resized, tried
 from mla_var3.runtime.check import check_plan
 from mla_var3.runtime.ct_kernel import ConstInt, CtKernel
 from mla_var3.workloads import Cost
@@ -81,10 +81,10 @@ def test_a_ticket_that_is_ignored_is_found_by_the_order_alone():
 
 @pytest.mark.parametrize("key", ["gemm", "flash_mla@cutile-dsl", "mla_var6_plus"])
 def test_every_tiling_meets_every_order_where_there_are_twelve_problems(key):
-    found = cases(registry.find(key).plan_class()(), 6)
+    found = [x for x in cases(registry.find(key).plan_class()(), 6) if x.sizes != "uneven"]
     pairs = {(case.sizes, case.order) for case in found}
-    assert len(pairs) == min(len(found), len(SIZES) * len(ORDERS))
-    assert {case.sizes for case in found} == set(SIZES)
+    assert len(pairs) == min(len(found), len(TURNS) * len(ORDERS))
+    assert {case.sizes for case in found} == set(TURNS)
 
 
 @pytest.mark.parametrize("version", registry.versions(), ids=lambda v: v.key)
@@ -102,6 +102,41 @@ def test_numbers_are_halved_and_doubled_where_that_is_valid():
     mla = registry.find("flash_mla@cutile-dsl").plan_class()()
     halved = resized(mla, "halved").tiling("attention")
     assert (halved.tile_m, halved.tile_n) == (tile_m // 2, tile_n // 2)
+
+
+@pytest.mark.parametrize(("key", "version"), [("flash_mla", "v3"), ("flash_attention", "v1")])
+def test_at_edges_each_number_of_a_tiling_is_doubled_by_itself(key, version):
+    """Where registers hold no tile that has grown alone, another number is halved."""
+    plan = registry.find(f"{key}@cutile-dsl", version).plan_class()()
+    edges = {one.slug() for one in plan.edges()}
+    for case in (case for case in cases(plan, 1) if case.sizes == "uneven"):
+        tiling, default = case.plan.tiling("attention"), case.plan.default_tiling("attention")
+        own, usual = dataclasses.asdict(tiling), dataclasses.asdict(default)
+        assert [name for name in own if own[name] == 2 * (usual[name] or 0) > 0]
+        assert own["num_worker_warps"] == usual["num_worker_warps"], "no size of a tile"
+        assert case.plan.slug() in edges
+    wide = [x.plan for x in cases(plan, 1) if x.plan.tiling("attention").tile_n == 128]
+    assert any(plan.tiling("attention").tile_m < 128 for plan in wide)
+    assert {plan.slug() for plan in wide} >= edges
+
+
+def test_problems_at_edges_are_run_on_few_multiprocessors_too():
+    plan = registry.find("mla_var6_plus@cutile-dsl", "v1").plan_class()()
+    found = [case.plan for case in cases(plan, 1)]
+    few = [one for one in found if one.target.sm_count == 3]
+    edges = {one.slug() for one in plan.edges()} & {one.slug() for one in found}
+    assert {one.slug() for one in few} == edges
+    assert min(one.old_tokens for one in few) == 1, "whose share of three is far below one"
+
+
+@pytest.mark.parametrize(
+    ("version", "stage", "expected"),
+    [("blackwell_mla v0", "attention", [0, 15]), ("blackwell_mla v2", "attention", [0, 8]),
+     ("flash_mla@cute-dsl v1", "attention", [15])],
+)  # fmt: skip
+def test_a_lag_ends_at_zero_and_at_the_most_that_is_valid(version, stage, expected):
+    plan = registry.find(*version.split()).plan_class()()
+    assert [x.lazy for x in ends(plan.tiling(stage), "lazy", plan)] == expected
 
 
 def test_a_lag_that_is_zero_by_default_is_doubled_to_the_most_that_is_valid():

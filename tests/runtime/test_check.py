@@ -212,6 +212,38 @@ def test_what_a_launch_leaves_behind_shows_in_the_next_one():
     assert not check_plan(Once(), runs=2).ok
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signaling(ToyPlan):
+    """A launch finds signals; before it ends they become ``signal``."""
+
+    signal: int = 0
+    found: int = 0
+
+    def plan(self, *inputs):
+        built = super().plan(*inputs)
+        signals = torch.full((3,), self.found, dtype=torch.int32)
+        scratch = torch.zeros(2)
+        built.input_tensors = {**built.input_tensors, "signals": signals, "scratch": scratch}
+        grid = built.grid_fn
+
+        def launched(tiling):
+            signals[1], scratch[1] = self.signal, 1.0
+            return grid(tiling)
+
+        built.grid_fn = launched
+        return built
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**31), 2**31 - 1))
+def test_signals_are_left_as_they_were_but_for_the_highest_bit(found, signal):
+    """A barrier of a whole grid turns that bit over; other scratch memory may hold anything."""
+    same = (found - signal) % 2**31 == 0
+    result = check_plan(Signaling(found=found, signal=signal))
+    assert result.left == (() if same else ("signals",))
+    assert result.ok == same
+    assert ("signals is not as it was before the launch" in result.explain()) != same
+
+
 def test_a_finding_that_is_argued_is_no_fault():
     found = Diagnostic("race", "error", "kernels/a/kit.py", 7, "two stores")
     result = CaseResult(ToyPlan(), (), (Execution("k", diagnostics=(found,)),))

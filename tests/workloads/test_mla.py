@@ -369,6 +369,12 @@ def test_at_an_edge_whole_tiles_end_within_one_twice_as_long(plan_class):
     assert [plan.t % tile for tile in (32, 64, 128)] == [0, 0, 64]
 
 
+def test_at_an_edge_a_single_token_of_many_is_old():
+    plan = MIXED().edges()[-1]
+    assert (plan.old_tokens, plan.causal) == (1, False)
+    assert plan.n > 4 * 64
+
+
 def test_at_an_edge_pages_end_within_steps_of_two_tiles():
     plan = registry.find("flash_mla@cute-dsl", "v13").plan_class()().edges()[-1]
     assert plan.page % 64 == 0
@@ -389,6 +395,63 @@ def test_lists_of_several_tiles_are_taken_in_turn():
     assert plan.t // 64 % 2 == 1
     assert not plan.ending
     assert plan.is_valid()
+
+
+def test_lists_in_turn_are_of_a_cache_in_pages_of_another_size():
+    plan = registry.find("sparse_mla").plan_class()(s=5, topk=3).in_turn(16)
+    cache = plan.prepare_inputs("meta")[2]
+    assert cache.shape[1] not in (64, 128, 32, 16)
+    assert cache.shape[0] * cache.shape[1] >= plan.b * plan.t > cache.shape[0]
+    usual = dataclasses.replace(plan, page=64)
+    assert usual.prepare_inputs("meta")[2].shape[1] == 64
+
+
+def test_lists_in_turn_have_one_hole_in_each_tile():
+    plan = registry.find("sparse_mla").plan_class()(s=5, topk=3).in_turn(16)
+    *_, chosen, lengths = plan.prepare_inputs()
+    holes = (chosen < 0).view(3, 5, 4, 16)
+    assert (holes.sum((2, 3)) == 1).all()
+    assert holes.any(3).sum((0, 1)).min() >= 3, "in each share of 16 places"
+    assert (lengths == plan.topk).all()
+
+
+def named_inputs(plan):
+    return dict(
+        zip(("q", "qpe", "z", "kpe", "table", "lengths"), plan.prepare_inputs(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("design", "version"), [("flash_mla@cute-dsl", "v17"), ("blackwell_mla", "v2")]
+)
+def test_of_two_sequences_the_second_sums_up_large_negative_latents(design, version):
+    plan = registry.find(design, version).plan_class()(page=64).shared_by(3, 2)
+    assert plan.level >= 64
+    usual, large = (named_inputs(dataclasses.replace(plan, level=x)) for x in (0.0, plan.level))
+    first, second = large["table"].long()
+    assert torch.equal(large["z"][first].float(), usual["z"][first].float())
+    assert torch.equal(large["kpe"], usual["kpe"])
+    assert (large["z"][second].float() <= 0).all()
+    torch.testing.assert_close(
+        large["z"][second].float(), -plan.level * usual["z"][second].float().abs(),
+        rtol=2**-3, atol=plan.level,
+    )  # fmt: skip
+    assert not large["q"][1].float().any()
+    assert large["q"][0].float().any()
+    o = plan.reference_fn(*large.values())["o"]
+    assert (o[1] < 0).all()
+    assert o.isfinite().all()
+
+
+def test_of_two_lists_the_second_sums_up_large_negative_latents():
+    plan = registry.find("sparse_mla", "v2").plan_class()(s=5).shared_by(3, 2)
+    assert plan.level == 1000
+    inputs = plan.prepare_inputs()
+    o = plan.reference_fn(*inputs)["o"]
+    assert (o[1] < -100).all()
+    assert (o[0].abs() < 100).all()
+    assert not inputs[0][1].any()
+    assert inputs[0][0].any()
 
 
 def test_one_sequence_is_shared_by_many_multiprocessors():

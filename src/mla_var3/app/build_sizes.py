@@ -122,6 +122,28 @@ def in_turn(one: Built) -> list[Built]:
     return [*itertools.islice((x for x in found if x is not None), 1)]
 
 
+def other_sides(those: Sequence[Built]) -> list[Built]:
+    """A problem of a build with the other side of each flag of which all of those have one.
+
+    None where the build takes no other: what the compiler sees of a flag is another build's.
+    """
+    plan = those[0].case.plan
+    flags = [f.name for f in dataclasses.fields(plan) if type(getattr(plan, f.name)) is bool]
+    sides = {name: {getattr(x.case.plan, name) for x in those} for name in flags}
+    lacking = {name: not only for name, (only, *more) in sides.items() if not more}
+    for one in sorted(those, key=lambda x: x.steps) if lacking else ():
+        found = one
+        for name, side in lacking.items():
+            asked = with_values(
+                dataclasses.replace(found.case.plan, tilings=dict(found.tilings)), {name: side}
+            )
+            other = as_built(those[0], asked) if asked.is_valid() else None
+            found = found if other is None or other.steps > MOST_STEPS else other
+        if found is not one:
+            return [found]
+    return []
+
+
 def _planned(one: Built) -> Iterator[Built]:
     """The workload's own problems that take the very build, which were thought of for a reason."""
     plan = one.case.plan

@@ -55,6 +55,8 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
             best = _further(plan, left, picked, switches)
         if best is None:
             break
+        left = [one for one in left if not one.builds <= best.builds]
+        best = _at_ends(best, picked)
         most = PROBLEMS if len(picked) < builds else FEWER_PROBLEMS
         those = [*itertools.islice(build_sizes.sized(best, len(picked)), most)]
         those += build_sizes.edges(best, those)
@@ -74,6 +76,8 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
         else:
             _add(_on_device(plan, asked), asked.fields, picked)
     _add_unseen(plan, picked)  # In a build that was there, it is not as its plan makes it.
+    for those in picked:
+        those += build_sizes.other_sides(those)
     # The first goes through most steps; others are launched twice.
     return [
         dataclasses.replace(
@@ -86,6 +90,26 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
         for again in [_launched_twice(those)]
         for place, one in enumerate(those)
     ]
+
+
+def _at_ends(one: Built, picked: Sequence[Sequence[Built]]) -> Built:
+    """The same with an end of each number of its tilings that is not whole, such as a lag.
+
+    One that no build has had; the first build keeps its numbers.
+    """
+    plan, tilings = one.case.plan, dict(one.tilings)
+    for stage, tiling in one.tilings.items():
+        had = [those[0].tilings[stage] for those in picked if stage in those[0].tilings]
+        for name in (f.name for f in dataclasses.fields(tiling) if type(f.default) is float):
+            known = {getattr(each, name) for each in had}
+            if getattr(tiling, name) in known:
+                others = cases.ends(tilings[stage], name, plan)
+                new = (each for each in others if getattr(each, name) not in known)
+                tilings[stage] = next(new, tilings[stage])
+    if tilings == one.tilings:
+        return one
+    other = built(dataclasses.replace(one.case, plan=dataclasses.replace(plan, tilings=tilings)))
+    return one if other is None else other
 
 
 def _kind(one: Built) -> frozenset[Feature]:
@@ -144,7 +168,9 @@ def _add(plan: KernelPlan, values: Mapping[str, Any], picked: list[list[Built]])
         if (other := build_sizes.as_built(those[0], asked)) is not None:
             those.append(other)
             return
-    _add_whole(build_sizes.with_values(plan, values), picked, 0)
+    whole = built(cases.as_planned(build_sizes.with_values(plan, values)))
+    if whole is not None:
+        _add_whole(_at_ends(whole, picked).case.plan, picked, 0)
 
 
 def _add_unseen(

@@ -5,7 +5,7 @@ A ``Model`` has a flag per assumption about hardware that PTX does not promise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from mla_var3.errors import EmulatorError
@@ -94,6 +94,11 @@ STRICT = Model(
     compiler_inits=False,
     lanes_by_warp=False,
 )
+#: The default for who writes ``tcgen05.fence`` and ``wait::ld`` wherever the PTX ISA asks for them.
+FENCED = replace(
+    DEFAULT, name="default, fences of tcgen05 asked for", tensor_thread_sync=False,
+    loads_done_when_used=False, commits_in_order=False,
+)  # fmt: skip
 MODELS = {m.name: m for m in (DEFAULT, STRICT)}
 
 

@@ -6,6 +6,7 @@ of these values occurs; the problems take turns, so that each way of running cos
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -20,19 +21,25 @@ from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.tiling import Tiling
 from mla_var3.workloads.base import MOST_STEPS
 
-Sizes = Literal["default", "halved", "doubled", "tuned"]
+#: How tilings differ from the default ones: by the turn of a problem, or, of those at edges, one
+#: number by itself.
+Turn = Literal["default", "halved", "doubled", "tuned"]
+Sizes = Turn | Literal["uneven"]
 
 #: Of the chance by which problems are made; of how many the best is taken; and how often one is
 #: looked for.
 SEED, CANDIDATES, MOST_DRAWS = 20, 12, 20
-#: Most of a number of a tiling that is 0 by default, where tilings are doubled.
+#: Most of a number of a tiling that is not whole.
 MOST_ON = 16
 #: Blocks of one that is made, of all its launches: about a second on one core.
 MOST_BLOCKS = 2000
 #: Multiprocessors of the device that problems are made for: of few, each has several rounds.
 SMS = (None, None, 2, 5)
+#: And of the device that problems at edges are run on too.
+FEW_SMS = 3
 ORDERS: tuple[Order, ...] = get_args(Order)
-SIZES: tuple[Sizes, ...] = get_args(Sizes)
+TURNS: tuple[Turn, ...] = get_args(Turn)
+SIZES: tuple[Sizes, ...] = (*TURNS, "uneven")
 
 
 @dataclass(frozen=True)
@@ -73,12 +80,34 @@ def cases(plan: KernelPlan, made: int = 0) -> list[Case]:
 
 
 def _edges(plan: KernelPlan) -> Iterator[Case]:
-    """The problems at edges, under tilings by default, doubled, and that tuning times first."""
+    """The problems at edges, under tilings by default, doubled, and that tuning times first.
+
+    And under those of which one number alone is doubled: what ends with tiles of one extent does
+    not with those of another. And on few multiprocessors, which blocks share by what there is.
+    """
     for one in plan.edges():
-        for number in map(SIZES.index, ("default", "tuned", "doubled")):
-            case = _case(one, number)
-            if _is_possible(case.plan, MOST_BLOCKS):
-                yield case
+        if not _is_possible(one, MOST_BLOCKS):
+            continue
+        ways: list[tuple[Sizes, KernelPlan]] = [
+            ("default", one), ("tuned", tuned(one, 0)), ("doubled", resized(one, "doubled")),
+            *(("uneven", other) for other in _uneven(one)),
+        ]  # fmt: skip
+        had: list[list[Tiling]] = []
+        for sizes, other in ways:
+            if _is_possible(other, MOST_BLOCKS) and (own := _tilings(other)) not in had:
+                yield Case(other, sizes, ORDERS[len(had) % len(ORDERS)])
+                had.append(own)
+        few = on_device_of(one, FEW_SMS)
+        if _is_possible(few) and _grids(few) != _grids(one):
+            yield as_planned(few)
+
+
+def _tilings(plan: KernelPlan) -> list[Tiling]:
+    return [plan.tiling(stage) for stage in plan.tiling_types]
+
+
+def _grids(plan: KernelPlan) -> list[Any]:
+    return [kernel.grid() for _, kernel in plan.plan(*plan.prepare_inputs("meta")).stages()]
 
 
 def drawn(plan: KernelPlan, first: int = 0, most: int = MOST_STEPS) -> Iterator[Case]:
@@ -162,9 +191,9 @@ def _is_possible(plan: KernelPlan, most_blocks: float = math.inf) -> bool:
 
 
 def _case(plan: KernelPlan, number: int) -> Case:
-    order = ORDERS[(number + number // len(SIZES)) % len(ORDERS)]
-    sizes = SIZES[number % len(SIZES)]
-    other = {"default": lambda: plan, "tuned": lambda: tuned(plan, number // len(SIZES))}.get(
+    order = ORDERS[(number + number // len(TURNS)) % len(ORDERS)]
+    sizes = TURNS[number % len(TURNS)]
+    other = {"default": lambda: plan, "tuned": lambda: tuned(plan, number // len(TURNS))}.get(
         sizes, lambda: resized(plan, sizes)
     )()
     return Case(other, "default" if other == plan else sizes, order)
@@ -201,7 +230,7 @@ def resized(plan: KernelPlan, sizes: Sizes) -> KernelPlan:
 def _resized(tiling: Tiling, name: str, sizes: Sizes, plan: KernelPlan) -> Tiling:
     value: Any = getattr(tiling, name)
     if type(value) is float and value == 0.0 and sizes == "doubled":
-        return _switched_on(tiling, name, plan)
+        return next(iter(ends(tiling, name, plan)), tiling)
     if type(value) is not int or (sizes == "halved" and value < 2):
         return tiling
     other = dataclasses.replace(tiling, **{name: value * 2 if sizes == "doubled" else value // 2})
@@ -212,16 +241,54 @@ def _resized(tiling: Tiling, name: str, sizes: Sizes, plan: KernelPlan) -> Tilin
     return other
 
 
-def _switched_on(tiling: Tiling, name: str, plan: KernelPlan) -> Tiling:
-    """The tiling with the most of a number that is 0 by default, such as a tolerated lag."""
-    for value in range(MOST_ON, 0, -1):
-        other = dataclasses.replace(tiling, **{name: float(value)})
-        try:
-            other.validate(plan)
-        except TilingError:
-            continue
-        return other
-    return tiling
+def ends(tiling: Tiling, name: str, plan: KernelPlan) -> Iterator[Tiling]:
+    """The tiling with the least and the most of a number that is not whole, such as a lag.
+
+    None that it has already; the least is 0, where a plan allows it.
+    """
+    for values in ((0,), range(MOST_ON, 0, -1)):
+        for value in values:
+            other = dataclasses.replace(tiling, **{name: float(value)})
+            try:
+                other.validate(plan)
+            except TilingError:
+                continue
+            if other != tiling:
+                yield other
+            break
+
+
+def _uneven(plan: KernelPlan) -> Iterator[KernelPlan]:
+    """The plan with one number of each default tiling doubled, one after the other.
+
+    Others are halved, one after the other, as far as that takes: shared memory and registers often
+    hold no tile that grows by itself.
+    """
+    ways = [list(_each_grown(plan.default_tiling(x), plan)) for x in plan.tiling_types]
+    for together in itertools.zip_longest(*ways):
+        found = {x: t for x, t in zip(plan.tiling_types, together, strict=True) if t is not None}
+        yield dataclasses.replace(plan, tilings=found)
+
+
+def _each_grown(tiling: Tiling, plan: KernelPlan) -> Iterator[Tiling]:
+    # What is None in its class is not a size, but how it is launched.
+    sizes = [f.name for f in dataclasses.fields(tiling) if type(f.default) is int]
+    for name in sizes:
+        others = [other for other in sizes if other != name]
+        if (grown := _grown(tiling, name, others, plan)) is not None:
+            yield grown
+
+
+def _grown(tiling: Tiling, name: str, others: Sequence[str], plan: KernelPlan) -> Tiling | None:
+    """The tiling with twice a number and, of the others, as few halved as that takes."""
+    tiling = dataclasses.replace(tiling, **{name: 2 * getattr(tiling, name)})
+    for halved in (None, *others):
+        if halved is not None:
+            tiling = dataclasses.replace(tiling, **{halved: max(getattr(tiling, halved) // 2, 1)})
+        with contextlib.suppress(TilingError):
+            tiling.validate(plan)
+            return tiling
+    return None
 
 
 def tried(ran: Sequence[tuple[Case, str | None]]) -> str:

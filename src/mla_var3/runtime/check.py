@@ -60,11 +60,13 @@ class CaseResult:
     errors: tuple[OutputError, ...]
     executions: tuple[Execution, ...] = field(default=(), repr=False)
     overwritten: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """All outputs right, all inputs as they were, and no diagnostic that is an error."""
-        return all(e.ok for e in self.errors) and not self.faults and not self.overwritten
+        """Outputs right, inputs and signals as they were, no diagnostic that is an error."""
+        kept = not self.overwritten and not self.left
+        return all(e.ok for e in self.errors) and not self.faults and kept
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
@@ -107,6 +109,10 @@ class CaseResult:
         """What is wrong, in one line; empty when nothing is."""
         wrong = [str(e) for e in self.errors if not e.ok]
         wrong += [f"input {name} was overwritten" for name in self.overwritten]
+        wrong += [
+            f"{name} is not as it was before the launch, and the next one begins with it"
+            for name in self.left
+        ]
         return "; ".join(wrong + [str(d) for d in self.faults])
 
 
@@ -197,6 +203,31 @@ def _overwritten(
     )
 
 
+def _signals(obj: RuntimeObject, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Whole numbers that a launch finds and that are neither inputs nor outputs, by name.
+
+    By such counters and flags blocks tell each other what they have done.
+    """
+    known = {x.data_ptr() for x in inputs}
+    known |= {x.data_ptr() for _, kernel in obj.stages() for x in kernel.output_tensors.values()}
+    return {
+        name: tensor
+        for _, kernel in obj.stages()
+        for name, tensor in kernel.input_tensors.items()
+        if tensor.data_ptr() not in known and not tensor.is_floating_point()
+    }
+
+
+def _is_left(before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Whether signals differ in more than their highest bits.
+
+    These a barrier of the whole grid turns over each time, and takes either way.
+    """
+    import torch
+
+    return bool(((before ^ after) & torch.iinfo(before.dtype).max).any())
+
+
 def check_plan(
     plan: KernelPlan,
     device: str = "cpu",
@@ -229,6 +260,8 @@ def check_plan(
     plan.validate()
     inputs = plan.prepare_inputs(device)
     before, obj = _contents(inputs), plan.plan(*inputs)
+    signals = _signals(obj, inputs)
+    found = {name: tensor.clone() for name, tensor in signals.items()}
     poison_outputs(obj)
     once = plan.metadata(inputs[0].device) if metadata else ()
     for one in once:
@@ -242,6 +275,7 @@ def check_plan(
     if device != "cpu":
         waiting.synchronize()
     overwritten = _overwritten(obj, inputs, before)
+    left = tuple(name for name, was in found.items() if _is_left(was, signals[name]))
     reference = plan.reference_fn(*inputs)
     if set(outputs) != set(reference):
         raise PlanError(
@@ -253,8 +287,8 @@ def check_plan(
         for name, expected in reference.items()
     )
     errors += tuple(
-        compare(f"{one.kernel.name}.{name}", found[name][..., : expected.shape[-1]], expected, SAME)
-        for one, found in zip(once, made, strict=True)
+        compare(f"{one.kernel.name}.{name}", ran[name][..., : expected.shape[-1]], expected, SAME)
+        for one, ran in zip(once, made, strict=True)
         for name, expected in one.expected.items()
     )
-    return CaseResult(plan, errors, tuple(executions), overwritten)
+    return CaseResult(plan, errors, tuple(executions), overwritten, left)

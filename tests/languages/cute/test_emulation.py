@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from mla_var3.gpuless.ptx import parse
 from mla_var3.languages.cute import emulation
 from mla_var3.paths import kernels_dir
-from mla_var3.runtime.execution import Facts, recording
+from mla_var3.runtime.execution import Argued, Facts, recording
 
 PTX = """
 .version 8.7
@@ -86,3 +87,29 @@ def test_a_stage_that_begins_early_waits_before_it_reads_what_the_one_before_wro
     assert [found.kind for found in second.diagnostics] == ([] if waits else ["global-race"])
     # Nobody knows of a launch before it where none is recorded.
     assert not emulation.execute("early", Early(waits), (between, y), (y,)).diagnostics
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_only_who_argues_findings_of_anothers_source_may_leave_fences_of_tensor_memory_out(
+    ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
+    import torch
+
+    from .kernels_for_tests import Scale
+
+    models = []
+    emulate = emulation.emulate
+
+    def seen(*given: Any) -> Any:
+        models.append(given[-1].model)
+        return emulate(*given)
+
+    monkeypatch.setattr(emulation, "emulate", seen)
+    known = () if ours else (Argued("race", "another.py", 7, "not our source"),)
+    x, y = torch.arange(32, dtype=torch.float32), torch.empty(32)
+    assert not emulation.execute("scale", Scale(32), (x, y, 3.0), (y,), known).diagnostics
+    (model,) = models
+    left_out = {name for name, value in dataclasses.asdict(model).items() if value is False}
+    asked = {"tensor_thread_sync", "loads_done_when_used", "commits_in_order"}
+    assert left_out == (asked if ours else set())

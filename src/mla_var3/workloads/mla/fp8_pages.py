@@ -18,6 +18,9 @@ from mla_var3.workloads.mla.latent import PagedLatentProblem
 if TYPE_CHECKING:
     import torch
 
+#: Factor on random numbers that e4m3 holds, whose largest is 448.
+LARGEST = 64.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class PagedFp8Problem(PagedLatentProblem):
@@ -40,6 +43,11 @@ class PagedFp8Problem(PagedLatentProblem):
 
     def check_plans(self) -> list[Self]:
         return [dataclasses.replace(plan, dtype="fp8") for plan in super().check_plans()]
+
+    def shared_by(self, sms: int, items: int = 1) -> Self | None:
+        """No latent is larger than e4m3 holds."""
+        found = super().shared_by(sms, items)
+        return found and dataclasses.replace(found, level=min(found.level, LARGEST))
 
     def wide(self) -> PagedLatentProblem:
         """The same problem in bf16."""

@@ -22,6 +22,9 @@ from mla_var3.workloads.mla.serving import LENGTHS, drawn_lengths
 if TYPE_CHECKING:
     import torch
 
+#: Of latents that are large and negative: few weights of 1 sum up to what fp16 does not hold.
+LEVEL = 1000.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class LatentProblem(MlaProblem):
@@ -93,6 +96,10 @@ class PagedLatentProblem(LatentProblem):
     absent: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
     )
+    #: Factor on the last sequence's latents, which then are all negative; 0 for usual ones. What
+    #: sums up in 16 bits has to be scaled by magnitudes then. Its queries ask for rotary parts
+    #: alone, since scores as large would be rounded too much to compare.
+    level: float = dataclasses.field(default=0.0, metadata={"hidden": True})
     #: Whether the table names, past a sequence's pages, one that holds no token.
     spare: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
@@ -113,6 +120,11 @@ class PagedLatentProblem(LatentProblem):
         """Of equal lengths: drawn ones could all be even."""
         found = super().in_turn(rows)
         return found and dataclasses.replace(found, lengths=None, absent=False)
+
+    def shared_by(self, sms: int, items: int = 1) -> Self | None:
+        """Of two sequences the second has large negative latents."""
+        found = super().shared_by(sms, items)
+        return found and dataclasses.replace(found, level=LEVEL if items > 1 else 0.0)
 
     def drawn(self) -> list[int]:
         """Keys of each sequence."""
@@ -139,6 +151,10 @@ class PagedLatentProblem(LatentProblem):
         lengths = torch.tensor(keys, dtype=torch.int32)
         if not q.is_meta:
             self._at_extremes(q, cache)
+            if self.level:
+                q[-1, ..., : self.k] = 0.0
+                own = table[-1, : counts[-1]].long()
+                cache[own, :, : self.k] = -self.level * cache[own, :, : self.k].abs()
             self._unwritten(cache, table, keys)
             cache[sum(counts) :] = math.nan
         return *q.split(split, -1), *cache.split(split, -1), table.to(device), lengths.to(device)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
-from mla_var3.workloads.base import Cost, option
+from mla_var3.workloads.base import USUAL_TILE, Cost, option
 from mla_var3.workloads.mla.costs import MIX, best_new_tokens, flash_attention_cost, mixed_cost
 from mla_var3.workloads.mla.problems import (
     HEADS,
@@ -109,6 +109,11 @@ class MixedProblem(MlaProblem):
 
     def _cut(self) -> dict[str, Any]:
         return {"n": 100}
+
+    def edges(self) -> list[Self]:
+        """Of many tokens a single one is old: blocks are shared by work, of which it has little."""
+        t = 5 * USUAL_TILE
+        return [*super().edges(), dataclasses.replace(self, b=1, h=3, s=1, t=t, n=t - 1)]
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         n, t = (values.get(name, getattr(self, name)) for name in ("n", "t"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -11,10 +12,15 @@ from mla_var3.errors import PlanError
 from mla_var3.workloads.base import SEED, USUAL_TILE, Cost, option
 from mla_var3.workloads.mla.costs import FP8_GROUP, fp8_row_bytes, sparse_cost
 from mla_var3.workloads.mla.fp8 import fp8_rows
+from mla_var3.workloads.mla.latent import LEVEL
 from mla_var3.workloads.mla.problems import STRAY, MlaProblem, ramp
 
 if TYPE_CHECKING:
     import torch
+#: Tokens of a page that is not of the usual size, nor of a power of two.
+OTHER_PAGE = 24
+#: Places from a hole of a tile to that of the next: each is in another warp's share of 16.
+HOLES_APART = 17
 #: Of which fp8, fp32 and bf16 make NaNs.
 NAN_BYTE = 0xFF
 
@@ -23,7 +29,7 @@ NAN_BYTE = 0xFF
 class SparseLatentProblem(MlaProblem):
     """Absorbed attention of each query token over its own list of tokens of a cache in fp8.
 
-    Inputs: q ``[b*s,1,h,k]``, qpe ``[b*s,1,h,p]``, cache ``[pages,64,row]`` in bytes
+    Inputs: q ``[b*s,1,h,k]``, qpe ``[b*s,1,h,p]``, cache ``[pages,page,row]`` in bytes
     (``fp8_rows``), the tokens of each list ``[b*s,topk]``, -1 where there is none, and how many of
     the list count ``[b*s]``, both in int32. Outputs: o ``[b*s,1,h,k]`` in the plan's dtype, lse
     ``[b*s,h,1]`` in fp32. As with ``Fp8LatentProblem`` the cache stands for value times scale.
@@ -39,6 +45,10 @@ class SparseLatentProblem(MlaProblem):
     topk: int = option(
         2048, "tokens that a query token attends to", tries=(1, 3, 64, 128, 200, 500), minimum=1
     )
+    #: Tokens of a page of the cache, which kernels are given.
+    page: int = dataclasses.field(default=64, metadata={"hidden": True})
+    #: As that of ``PagedLatentProblem``.
+    level: float = dataclasses.field(default=0.0, metadata={"hidden": True})
     #: Whether lists name tokens twice, which then count twice.
     repeated: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
@@ -47,6 +57,8 @@ class SparseLatentProblem(MlaProblem):
     ending: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
     )
+    #: Places of each tile of a list that have no token, in each tile elsewhere; 0 or 1.
+    holes: int = dataclasses.field(default=0, metadata={"hidden": True})
     #: Whether some places name a token past the end of the cache, and so none, and the cache holds
     #: no numbers where no list names a token.
     stray: bool = dataclasses.field(default=False, metadata={"hidden": True, "deep": True})
@@ -64,14 +76,17 @@ class SparseLatentProblem(MlaProblem):
         return lists * -(-self.topk // USUAL_TILE)
 
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
-        """Lists as long as their sequences."""
+        """Lists as long as their sequences; of two the second has large negative latents."""
         found = super().shared_by(sms, items)
-        return found and dataclasses.replace(found, topk=found.t)
+        level = LEVEL if items > 1 else 0.0
+        return found and dataclasses.replace(found, topk=found.t, level=level)
 
     def in_turn(self, rows: int) -> Self | None:
-        """Lists as long as their sequences, to the end."""
+        """Lists as long as their sequences but for few holes, over pages of another size."""
         found = super().in_turn(rows)
-        return found and dataclasses.replace(found, topk=found.t, ending=False)
+        return found and dataclasses.replace(
+            found, topk=found.t, ending=False, page=OTHER_PAGE, holes=1, stray=False
+        )
 
     def check_plans(self) -> list[Self]:
         """Lists longer and shorter than a tile and than what there is; both head counts."""
@@ -88,7 +103,7 @@ class SparseLatentProblem(MlaProblem):
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         import torch
 
-        n, width, page = self.b * self.s, self.k + self.p, 64
+        n, width, page = self.b * self.s, self.k + self.p, self.page
         pages = -(-self.b * self.t // page)
         q, tokens = self.random(device, (n, 1, self.h, width), (pages, page, width))
         if q.is_meta:
@@ -103,6 +118,10 @@ class SparseLatentProblem(MlaProblem):
             if self.rise:  # within each page
                 q[-1, ..., self.k + 1] = self.rise / self.scale
                 tokens[..., self.k + 1] = ramp(page)
+            if self.level:
+                q[-self.s :, ..., : self.k] = 0.0
+                own = tokens.view(-1, width)[(self.b - 1) * self.t : self.b * self.t, : self.k]
+                own.copy_(-self.level * own.abs())
             # Kernels may round scales to 16 bits, which scores show the more the larger they are.
             powers = self.spread != 1.0
             cache = fp8_rows(*tokens.split((self.k, self.p), -1), powers=powers)
@@ -114,6 +133,10 @@ class SparseLatentProblem(MlaProblem):
                 own[1::2] = own[: len(own) // 2]
             places = torch.randperm(self.topk, generator=draw)[: len(own)]
             row[places] = own.to(torch.int32)
+        if self.holes:
+            for tile, i in itertools.product(range(-(-self.topk // USUAL_TILE)), range(n)):
+                place = tile * USUAL_TILE + (3 + HOLES_APART * (tile + i)) % USUAL_TILE
+                chosen[i, min(place, self.topk - 1)] = -1
         if self.stray:
             chosen[:, ::STRAY] = pages * page
             chosen[chosen == 0] = -1  # whose place is what is read where there is no token
