@@ -238,6 +238,16 @@ def test_types_of_the_driver_are_those_of_the_hardware() -> None:
     assert len(set(DRIVER_CODES.values())) == 11
 
 
+def test_elements_are_as_long_as_their_types_say() -> None:
+    from mla_var3.emulator.units.tensormap import NAMES
+
+    for code, name in NAMES.items():
+        assert 8 * ELEMENT[code] == int(name.strip("bsuf")), name
+        assert CODES[name] in (code, 7), name  # Two codes are of float32.
+    assert set(ELEMENT) == set(NAMES)
+    assert set(CODES) == set(NAMES.values())
+
+
 #: Every field that can be replaced, where it has several also those beyond the map's rank.
 FIELDS = [
     ("global_address", 0, 64), *(("global_dim", i, 32) for i in range(5)),
