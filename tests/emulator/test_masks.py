@@ -96,31 +96,34 @@ def test_a_whole_warp_does_not_wait_for_the_rest_of_another(sync: str, seed: int
     assert out.tolist() == list(range(64))
 
 
-#: Lanes of one warp take part, and those of the other have ended, or go another way.
+#: Lanes of one warp take part; its others have ended, or come later from behind.
 OTHERS = Snippet(
     {
-        "who": "mov.u32 %r2, %laneid; shr.u32 %r3, %r1, 5; setp.eq.u32 %p1, %r3, WARP; setp.lt.u32 %p2, %r2, 16; and.pred %p3, %p1, %p2; @%p3 bra PART; @%p1 bra AWAY;",
-        "rest": "REST",
-        "away": "AWAY: GONE",
+        "who": "mov.u32 %r2, %laneid; shr.u32 %r3, %r1, 5; setp.eq.u32 %p1, %r3, WARP; setp.lt.u32 %p2, %r2, 16; and.pred %p3, %p1, %p2; @%p3 bra PART; @%p1 bra AWAY; bra END;",
         "part": "PART: shfl.sync.idx.b32 %r4|%p4, %r1, 3, 31, -1; mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; st.global.u32 [%rd4], %r4;",
-        "end": "END:",
+        "over": "bra END;",
+        "away": "AWAY: GONE",
+        "end": "END: MEET",
     },
     words=(64,),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("seed", [None, 1])
 @pytest.mark.parametrize("warp", [0, 1])
-@pytest.mark.parametrize("rest", ["bra END;", "add.u32 %r5, %r1, 1; bar.sync 1, 32; bra END;"])
+@pytest.mark.parametrize("meet", ["", "bar.sync 0;"])
 @pytest.mark.parametrize("gone", [True, False])
 def test_lanes_of_another_warp_are_not_those_of_a_mask(
-    gone: bool, rest: str, warp: int, seed: int | None
+    gone: bool, meet: str, warp: int, seed: int | None
 ) -> None:
-    """Of the own warp those that have ended are missing, and others are waited for."""
+    """Of the own warp those that have ended are missing, and others are waited for.
+
+    The other warp has ended by then, or all of it waits at the end.
+    """
     edits = {
         "who": OTHERS.steps["who"].replace("WARP", str(warp)),
-        "rest": rest,
-        "away": "AWAY: " + ("bra END;" if gone else "add.u32 %r5, %r1, 1; add.u32 %r5, %r5, 1;"),
+        "away": "AWAY: " + ("ret;" if gone else "add.u32 %r5, %r1, 1; bra PART;"),
+        "end": f"END: {meet}",
     }
     (out,), done = OTHERS.run(edits, options=Options(seed=seed))
     kinds = [d.kind for d in done.diagnostics]

@@ -173,6 +173,19 @@ def test_kernels_are_put_on_a_clock(kernel, seed: int | None) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("seed", [None, 3])
+def test_products_of_a_trace_have_all_terms(seed: int | None) -> None:
+    """Of each warpgroup's products, however many of them are one."""
+    _, done = GEMM.run(options=Options(timeline=True, seed=seed))
+    assert done.trace is not None
+    terms = {
+        who: sum(step.amount for step in steps if step.kind == "product")
+        for who, steps in done.trace.steps.items()
+    }
+    assert set(terms.values()) - {0} == {64 * 256}
+    assert sum(terms.values()) == 4 * done.counts.tensor_flops // (2 * 64)
+
+
 def test_a_warp_that_is_not_full_is_one_of_its_cta() -> None:
     text = (
         ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 x)\n"

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mla_var3.emulator.units import tensormap
 from mla_var3.emulator.units.layouts import Descriptor, pieces
 from mla_var3.emulator.units.tensormap import (
     CODES,
@@ -239,13 +240,14 @@ def test_types_of_the_driver_are_those_of_the_hardware() -> None:
 
 
 def test_elements_are_as_long_as_their_types_say() -> None:
-    from mla_var3.emulator.units.tensormap import NAMES
-
-    for code, name in NAMES.items():
-        assert 8 * ELEMENT[code] == int(name.strip("bsuf")), name
-        assert CODES[name] in (code, 7), name  # Two codes are of float32.
-    assert set(ELEMENT) == set(NAMES)
-    assert set(CODES) == set(NAMES.values())
+    for code, name in tensormap.NAMES.items():
+        bits = int(name.strip("bsuf"))
+        assert 8 * replace(example(2), kind=code).element == bits, name
+        assert str(replace(example(2), kind=code)).startswith(f"{name} tensor map")
+        made = tiled(1 << 40, (64, 64), (bits // 8, 1024), (8, 8), name)
+        assert made.kind in (code, 7), name  # Two codes are of float32.
+        assert 8 * TensorMap.decode(made.encode()).strides[0] == bits
+    assert set(tensormap.ELEMENT) == set(tensormap.NAMES)
 
 
 #: Every field that can be replaced, where it has several also those beyond the map's rank.

@@ -130,6 +130,32 @@ def test_a_view_is_inside_where_all_that_it_names_is_there(layout, data: st.Data
         assert not any(fits) or any(n == 1 or p == 1 for n, p in zip(shape, part, strict=True))
 
 
+@given(st.data())
+def test_a_part_of_an_array_with_gaps_is_inside(data: st.DataObject) -> None:
+    """Rows that lie apart, from any element on; one row or column more, or one before, is not."""
+    rows, columns, gap, start = (data.draw(st.integers(*ends)) for ends in
+                                 ((1, 5), (1, 4), (1, 3), (0, 9)))  # fmt: skip
+    strides = (columns + gap, 1)
+    x, _ = array((start, (rows, columns), strides))
+    if rows > 1:
+        assert x.gappy
+    i, j = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, columns - 1))
+    m, n = data.draw(st.integers(1, rows - i)), data.draw(st.integers(1, columns - j))
+    at = start + i * strides[0] + j
+
+    def inside(offset: int, shape: tuple[int, int], of: tuple[int, int] = strides) -> bool:
+        return View(Pointer(x, offset, 4), shape, of, torch.int32).inside
+
+    assert inside(at, (m, n))
+    assert inside(at, (0, n))
+    if rows > 1:
+        assert not inside(at, (rows - i + 1, n))
+        assert not inside(at, (m, columns - j + 1))
+        assert not inside(start - 1, (1, 1))
+        assert not inside(start + columns, (1, 1))
+        assert not inside(at, (m, n), (strides[0] + 1, 1))
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.int32, torch.float64])
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 30])
 def test_a_region_is_seen_as_elements_of_every_type(dtype: torch.dtype, size: int) -> None:
