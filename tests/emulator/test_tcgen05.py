@@ -217,9 +217,8 @@ def test_strict_asks_for_a_wait_at_each_barrier_of_a_commit():
     assert "nobody has waited for that when the CTA ends" in message
     place = re.search(r"at the mbarrier at shared (0x[0-9a-f]+) of CTA 0 of the cluster", message)
     assert place
-    # The barriers lie where shared memory begins, or behind something of their kernel.
     assert int(place[1], 16) >= 0x400
-    assert int(place[1], 16) % 16 == 0
+    assert int(place[1], 16) % 8 == 0
 
 
 @pytest.mark.parametrize(
