@@ -169,6 +169,7 @@ def maps(draw: st.DrawFn) -> TensorMap:
 @given(maps())
 def test_all_bits_there_and_back(t: TensorMap) -> None:
     assert TensorMap.decode(t.encode()) == t
+    assert t.encode()[64:] == bytes(64), "no field lies there"
 
 
 @given(st.data())
