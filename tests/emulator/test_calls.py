@@ -25,6 +25,10 @@ FORMATS = [
     ("%8.3f|%-8.1f|%F %E %G", [DOUBLE(x) for x in (3.14159, 2.5, 1e3, 1e3, 1e9)]),
     ("%c%c", [INT(65), INT(98)]), ("%s!", [ctypes.c_void_p(ctypes.addressof(HELLO))]),
     ("%d %s %d", [INT(1), ctypes.c_void_p(ctypes.addressof(HELLO)), INT(2)]),
+    ("%hhd %jd %d", [INT(-3), LONG(-(1 << 50)), INT(5)]), ("%ld|%d|%li", [LONG(7), INT(8), LONG(-9)]),
+    ("%lX %zx %d", [LONG(1 << 40), LONG(255), INT(-1)]), ("%d%%%d", [INT(1), INT(2)]),
+    ("%i %f %i", [INT(1), DOUBLE(2), INT(3)]), ("%x|%#x|%08x", [INT(48879)] * 3), ("%c%f%c", [INT(65), DOUBLE(0.5), INT(66)]),
+    ("[%10s|%-10s]", [ctypes.c_void_p(ctypes.addressof(HELLO))] * 2), ("%.3d|%+i", [INT(7), INT(7)]),
     ("%p", [ctypes.c_void_p(0xBEEF)]), ("%zu %td", [LONG(12), LONG(-12)]), ("%i %hd", [INT(-3), INT(4)]),
 ]  # fmt: skip
 
@@ -78,6 +82,11 @@ OVER:
 """
 
 
+def test_a_text_that_is_nowhere_is_empty() -> None:
+    """C says nothing of it; a kernel that prints it is not a reason to end the process."""
+    assert _format("<%s|%d>", frame([LONG(0), INT(3)])) == "<|3>"
+
+
 def test_lanes_print_one_after_the_other() -> None:
     out = np.zeros(32, np.uint32)
     done = launch(KERNEL.format(body=PRINT), [out], 1, 32)
@@ -97,6 +106,55 @@ call.uni __assertfail, (param0, param1, param2, param3, param4); }
         launch(KERNEL.format(body=body), [np.zeros(32, np.uint32)], 1, 32)
     assert "an assertion of the kernel fails: lane %d %g" in str(caught.value)
     assert ":12)" in str(caught.value)
+
+
+def test_a_lane_alone_prints_what_is_its_own() -> None:
+    """Two integers side by side, of which one is negative."""
+    body = PRINT.replace("st.local.u32 [%d0], %r0; st.local.f64 [%d0+8], %f0;",
+                         "add.u32 %r3, %r0, 100; sub.u32 %r4, %r0, 7; st.local.u32 [%d0], %r3; st.local.u32 [%d0+4], %r4;")  # fmt: skip
+    body = body.replace("setp.gt.u32 %p0, %r0, 2;", "setp.ne.u32 %p0, %r0, 5;")
+    out = np.zeros(32, np.uint32)
+    done = launch(KERNEL.format(body=body).replace("37, 103", "37, 100"), [out], 1, 32)
+    assert not done.diagnostics
+    assert done.printed == ["lane 105 -2\n"]
+    assert out.tolist() == [0 if t == 5 else 77 for t in range(32)]
+
+
+def test_the_call_of_what_is_not_known_is_named() -> None:
+    body = "{ .param .b64 param0; st.param.b64 [param0], %d5; call.uni mystery, (param0); }"
+    for call in (body, body.replace(", (param0)", "")):
+        with pytest.raises(EmulatorError, match="the call of mystery is not emulated"):
+            launch(KERNEL.format(body=call), [np.zeros(32, np.uint32)], 1, 32)
+
+
+def test_an_assertion_of_no_file_says_no_place() -> None:
+    body = """
+mov.u64 %d2, text; cvta.global.u64 %d3, %d2; mov.u64 %d4, 0; mov.u32 %r3, 12;
+{ .param .b64 param0; st.param.b64 [param0], %d3; .param .b64 param1; st.param.b64 [param1], %d4; .param .b32 param2; st.param.b32 [param2], %r3;
+.param .b64 param3; st.param.b64 [param3], %d3; .param .b64 param4; st.param.b64 [param4], %d3;
+call.uni __assertfail, (param0, param1, param2, param3, param4); }
+"""
+    with pytest.raises(EmulatorError) as caught:
+        launch(KERNEL.format(body=body), [np.zeros(32, np.uint32)], 1, 32)
+    assert "lane %d %g\n, thread 0" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("assert x > 0", "an assertion of the kernel fails: assert x > 0, thread 0"),
+        ("stop(x)", "the kernel stops itself (trap), thread 0"),
+        (None, "the kernel stops itself (trap), thread 0"),
+    ],
+)
+def test_a_trap_says_the_assertion_at_its_line(tmp_path, line: str | None, said: str) -> None:
+    source = tmp_path / "source.py"
+    source.write_text(f"pass\n  {line}\nassert False\n")
+    place = "" if line is None else ".loc 1 2 0\n"
+    text = KERNEL.format(body=f"{place}trap;") + f'\n.file 1 "{source}"\n'
+    with pytest.raises(EmulatorError) as caught:
+        launch(text, [np.zeros(32, np.uint32)], 1, 32)
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 32])

@@ -14,6 +14,10 @@ TABLE = Durations(load=8, shared=64, peer=4, global_latency=300)
     ("op", "cycles"),
     [
         ("add.f32", 1), ("fma.rn.f32", 1), ("add.s32", 2), ("xor.b32", 2), ("ex2.approx.f32", 8),
+        ("lg2.approx.f32", 8), ("rcp.approx.f32", 8), ("rsqrt.approx.f32", 8), ("sqrt.rn.f32", 8),
+        ("sin.approx.f32", 8), ("cos.approx.f32", 8), ("tanh.approx.f32", 8), ("sub.f32", 1),
+        ("mul.f32", 1), ("redux.sync.add.u32", 8), ("add.f64", 2), ("ret", 0),
+        ("setmaxnreg.inc.sync.aligned.u32", 0), ("pragma", 0), ("cvta.to.global.u64", 0),
         ("shfl.sync.idx.b32", 4), ("mov.u32", 0), ("bra", 0), ("ld.param.u64", 0),
     ],
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """Functions compiled with ``--enable-tvm-ffi`` on CPU tensors; needs the DSL and TVM-FFI."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 
 from mla_var3.emulator import emulate
-from mla_var3.emulator.ffi import gpu_view, shown
+from mla_var3.emulator.ffi import Symbols, gpu_view, shown
 
 
 @cute.kernel
@@ -88,3 +89,10 @@ def test_named_tuples_and_dataclasses_are_made_again() -> None:
     assert shown(Holder, own) is Holder
     assert gpu_view("text", own) == "text"
     assert gpu_view(x, own).__dlpack_device__() == (2, 0)
+
+
+def test_a_launch_that_is_stopped_raises_in_the_library() -> None:
+    raised: list[tuple[bytes, bytes]] = []
+    library = SimpleNamespace(TVMFFIErrorSetRaisedFromCStr=lambda *said: raised.append(said))
+    Symbols._raise(SimpleNamespace(library=library), 0, 719)  # type: ignore[arg-type]
+    assert raised == [(b"RuntimeError", b"the emulator stopped the launch (719)")]

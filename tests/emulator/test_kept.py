@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
@@ -311,3 +311,26 @@ def test_values_are_alike_where_they_are_written_alike() -> None:
             assert kept._coded_alike(one, other) is same, (one, other)
         for other in (object(), made, made(), {1: 2}):
             assert kept._coded_alike(one, other) is kept._coded_alike(other, one) is False
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_asked_for_multiprocessors_before_has_asked_still(
+    before: bool, asked: bool, fails: bool
+) -> None:
+    """A compile says whether it asked itself; the launch around it whether anything did."""
+    emulation = SimpleNamespace(counted=before)
+    keeper = SimpleNamespace(emulation=emulation)
+    told: list[bool] = []
+    try:
+        with kept._Keeper._watched(keeper) as told:  # type: ignore[arg-type]
+            assert told == [False]
+            assert emulation.counted is False
+            emulation.counted = asked
+            if fails:
+                raise ValueError("it does not compile")
+    except ValueError:
+        assert fails
+    assert told == [asked]
+    assert emulation.counted is (before or asked)

@@ -139,7 +139,8 @@ def test_a_cluster_begins_with_nothing_of_the_last() -> None:
     ("expected", "said"),
     [
         (256, None), (512, "is left with 256 bytes expected that nothing brings"),
-        (0, "got 256 bytes more than expected"),
+        (0, "got 256 bytes more than expected"), (255, "got 1 bytes more than expected"),
+        (257, "is left with 1 bytes expected that nothing brings"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("second", [False, True])

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # A PTX statement stays on its line.
 """Lanes that a mask names, and that never come."""
 
 from __future__ import annotations
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 
 from mla_var3.emulator import Options, launch
+from tests.emulator.events import Snippet
 
 TEXT = """.version 8.0
 .target sm_90a
@@ -92,3 +94,42 @@ def test_a_whole_warp_does_not_wait_for_the_rest_of_another(sync: str, seed: int
     done = launch(BEHIND.replace("SYNC", sync), [out], 1, 64, options=Options(seed=seed))
     assert done.diagnostics == []
     assert out.tolist() == list(range(64))
+
+
+#: Lanes of one warp take part; its others have ended, or come later from behind.
+OTHERS = Snippet(
+    {
+        "who": "mov.u32 %r2, %laneid; shr.u32 %r3, %r1, 5; setp.eq.u32 %p1, %r3, WARP; setp.lt.u32 %p2, %r2, 16; and.pred %p3, %p1, %p2; @%p3 bra PART; @%p1 bra AWAY; bra END;",
+        "part": "PART: shfl.sync.idx.b32 %r4|%p4, %r1, 3, 31, -1; mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; st.global.u32 [%rd4], %r4;",
+        "over": "bra END;",
+        "away": "AWAY: GONE",
+        "end": "END: MEET",
+    },
+    words=(64,),
+)
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("warp", [0, 1])
+@pytest.mark.parametrize("meet", ["", "bar.sync 0;"])
+@pytest.mark.parametrize("gone", [True, False])
+def test_lanes_of_another_warp_are_not_those_of_a_mask(
+    gone: bool, meet: str, warp: int, seed: int | None
+) -> None:
+    """Of the own warp those that have ended are missing, and others are waited for.
+
+    The other warp has ended by then, or all of it waits at the end.
+    """
+    edits = {
+        "who": OTHERS.steps["who"].replace("WARP", str(warp)),
+        "away": "AWAY: " + ("ret;" if gone else "add.u32 %r5, %r1, 1; bra PART;"),
+        "end": f"END: {meet}",
+    }
+    (out,), done = OTHERS.run(edits, options=Options(seed=seed))
+    kinds = [d.kind for d in done.diagnostics]
+    assert kinds == (["mask-mismatch"] if gone else [])
+    first = 32 * warp
+    taking = 16 if gone else 32
+    assert out[first : first + taking].tolist() == [first + 3] * taking
+    for d in done.diagnostics:
+        assert f"the mask of warp {warp} names lanes that have ended" in d.message

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import pytest
 
+from mla_var3.emulator.clocks import BULK
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.replay import Replay
 from mla_var3.gpuless.ptx import parse
 from tests.emulator.events import Snippet
+from tests.emulator.machines import machine
 
 #: Two warps hand over to each other by two barriers, round after round.
 ROUNDS = Snippet(
@@ -38,3 +40,26 @@ def test_each_phase_of_a_barrier_is_waited_for_on_the_clock(seed: int | None) ->
     replay = Replay(done.trace, program.kernel.instructions)
     assert {s.warp for s in replay.spans if s.what == "wait"} <= {0, 1}
     assert replay.end > 0
+
+
+def test_barriers_have_room_for_chains_that_come_while_threads_wait() -> None:
+    """Some warps have arrived, at a named barrier and at that of the cluster."""
+    m = machine((128, 1, 1))
+    (whole,) = m.scheduler.fragments
+    first, second = m.scheduler.split(whole, [(whole.ids[:64], 0), (whole.ids[64:], 0)])
+    m.meetings.enter(first, 3, 0, 128, True, 0)
+    m.meetings.arrive_cluster(first, relaxed=False)
+    before = m.clocks.room
+    for i in range(before + 1):
+        last = m.clocks.chain(("made", i), BULK)
+    assert m.clocks.room > before
+    m.clocks.seen[2, last] = 7
+    m.meetings.arrive_cluster(second, relaxed=False)
+    done = m.meetings.enter(second, 3, 0, 128, True, 0)
+    assert done is not None
+    assert len(done.vector) == m.clocks.room
+    assert m.clocks.seen[:, last].tolist() == [7] * 4
+    held = m.meetings.cluster
+    for vector in (held.vector, held.relaxed, held.done, held.done_relaxed):
+        assert len(vector) == m.clocks.room
+    assert held.done[last] == 7

@@ -78,6 +78,20 @@ def test_a_fence_releases_for_what_counts_behind_it() -> None:
     assert run(COUNTER, plain, STRICT)[1] == {("global-race", 6, 2)}
 
 
+@pytest.mark.parametrize(
+    ("fence", "enough"),
+    [
+        ("fence.acq_rel.gpu;", True), ("fence.sc.sys;", True), ("membar.gl;", True),
+        ("membar.sys;", True), ("fence.acq_rel.cta;", False), ("membar.cta;", False),
+        ("fence.proxy.async;", False), ("fence.proxy.async.global;", False), ("", False),
+    ],
+)  # fmt: skip
+def test_only_a_fence_of_the_gpu_acquires_what_was_read(fence: str, enough: bool) -> None:
+    relaxed = "TAKE: " + SPIN.format(count=3).replace("acquire", "relaxed")
+    found = run(COUNTER, {"take": f"{relaxed} {fence}"}, STRICT)[1]
+    assert found == (set() if enough else {("global-race", 6, 2)})
+
+
 def test_the_report_names_both_clusters_and_the_thread() -> None:
     from mla_var3.emulator.launcher import launch
 

@@ -59,6 +59,25 @@ def test_products_of_two_warpgroups_follow_each_other() -> None:
     assert {end for warp, _, end in times(spans, "wait") if warp >= 4} == {200}
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("left", [0, 1, 2, 3, 4])
+def test_all_groups_of_products_but_the_last_so_many_are_waited_for(groups: int, left: int) -> None:
+    """Those that are waited for are not waited for again, whatever comes behind them."""
+    trace = Trace(4)
+    for _ in range(groups):
+        trace.product(0, 0, 100, 0)
+        trace.add(0, range(4), "commit", 0)
+    trace.add(0, range(4), "settle", 0, amount=left)
+    trace.run(0, [0], 0, 1)
+    trace.add(0, range(4), "settle", 0, amount=0)
+    spans = played(trace)
+    over = 100 * max(groups - left, 0)
+    (issued,) = [s.start for s in spans if s.what == "run"]
+    assert issued == over
+    waits = [(start, end) for warp, start, end in times(spans, "wait") if warp == 1]
+    assert waits == [w for w in ((0, over), (over, 100 * groups)) if w[0] < w[1]]
+
+
 def test_a_product_starts_with_the_last_of_its_warps() -> None:
     trace = Trace(4)
     trace.run(0, [3], 0, 3)
@@ -152,6 +171,19 @@ def test_kernels_are_put_on_a_clock(kernel, seed: int | None) -> None:
     assert {s.what for s in replay.timeline().spans} <= {
         "run", "wait", "wgmma", "TMA load", "TMA store",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_products_of_a_trace_have_all_terms(seed: int | None) -> None:
+    """Of each warpgroup's products, however many of them are one."""
+    _, done = GEMM.run(options=Options(timeline=True, seed=seed))
+    assert done.trace is not None
+    terms = {
+        who: sum(step.amount for step in steps if step.kind == "product")
+        for who, steps in done.trace.steps.items()
+    }
+    assert set(terms.values()) - {0} == {64 * 256}
+    assert sum(terms.values()) == 4 * done.counts.tensor_flops // (2 * 64)
 
 
 def test_a_warp_that_is_not_full_is_one_of_its_cta() -> None:

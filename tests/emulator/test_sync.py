@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mla_var3.emulator.launcher import launch
-from mla_var3.emulator.options import DEFAULT, STRICT, Options
+from mla_var3.emulator.options import DEFAULT, STRICT, Model, Options
 from mla_var3.errors import EmulatorError
 from tests.emulator.events import COPY, Snippet, wait
 from tests.emulator.machines import machine
@@ -634,3 +634,36 @@ def test_warps_that_ask_together_all_have_to_know(arrives: int) -> None:
     mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 0; selp.u32 %o, 1, 0, %p2; END:"""
     out = evaluate(body, [np.zeros(96, np.uint32)], np.uint32)
     assert out.tolist() == [0] * 32 + [9] * 32 + [0] * 32
+
+
+#: The second warp fences for itself, and loads by a barrier that the first has made.
+READER = Snippet(
+    {
+        "init": "mov.u32 %r2, a; mov.u32 %r3, bars; setp.ne.u32 %p1, %r1, 0; @!%p1 mbarrier.init.shared.b64 [%r3], 1;",
+        "meet": "bar.sync 0;",
+        "who": "setp.ne.u32 %p2, %r1, 32; @%p2 bra END;",
+        "fence": "fence.proxy.async.shared::cta;",
+        "load": f"mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 256; {COPY} [%r2], [%rd0], 256, [%r3];",
+        "wait": wait("%r3"),
+        "end": "END:",
+    },
+    words=(64,),
+)
+
+
+@pytest.mark.parametrize(
+    "before", ["", "add.u32 %r4, %r1, 1; bar.sync 1;", "bar.sync 1; bar.sync 2;"]
+)
+@pytest.mark.parametrize(
+    ("model", "fence", "found"),
+    [(DEFAULT, True, False), (DEFAULT, False, True), (STRICT, True, True), (STRICT, False, True)],
+    ids=lambda v: getattr(v, "name", v),
+)  # fmt: skip
+def test_who_uses_a_barrier_may_have_fenced_it_itself(
+    model: Model, fence: bool, found: bool, before: str
+) -> None:
+    """By assumption, and from the very instruction on that made it."""
+    edits = {"init": before + READER.steps["init"]} | ({} if fence else {"fence": ""})
+    _, done = READER.run(edits, options=Options(model=model))
+    kinds = {(d.kind, d.at.line) for d in done.diagnostics}
+    assert kinds == ({("missing-proxy-fence", READER.line("load"))} if found else set())

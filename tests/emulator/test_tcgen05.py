@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -212,7 +213,12 @@ def test_strict_asks_for_a_wait_at_each_barrier_of_a_commit():
     _, done = TAIL.run(edits, strict)
     assert [d.kind for d in done.diagnostics] == ["cluster-exit"]
     assert done.diagnostics[0].at.line == TAIL.line("commit")
-    assert "nobody has waited for that when the CTA ends" in done.diagnostics[0].message
+    message = done.diagnostics[0].message
+    assert "nobody has waited for that when the CTA ends" in message
+    place = re.search(r"at the mbarrier at shared (0x[0-9a-f]+) of CTA 0 of the cluster", message)
+    assert place
+    assert int(place[1], 16) >= 0x400
+    assert int(place[1], 16) % 8 == 0
 
 
 @pytest.mark.parametrize(

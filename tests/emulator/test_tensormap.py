@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mla_var3.emulator.units import tensormap
 from mla_var3.emulator.units.layouts import Descriptor, pieces
 from mla_var3.emulator.units.tensormap import (
     CODES,
@@ -168,6 +169,7 @@ def maps(draw: st.DrawFn) -> TensorMap:
 @given(maps())
 def test_all_bits_there_and_back(t: TensorMap) -> None:
     assert TensorMap.decode(t.encode()) == t
+    assert t.encode()[64:] == bytes(64), "no field lies there"
 
 
 @given(st.data())
@@ -236,6 +238,17 @@ def test_types_of_the_driver_are_those_of_the_hardware() -> None:
     order = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32")
     assert [NAMES[DRIVER_CODES[code]] for code in range(11)] == list(order)
     assert len(set(DRIVER_CODES.values())) == 11
+
+
+def test_elements_are_as_long_as_their_types_say() -> None:
+    for code, name in tensormap.NAMES.items():
+        bits = int(name.strip("bsuf"))
+        assert 8 * replace(example(2), kind=code).element == bits, name
+        assert str(replace(example(2), kind=code)).startswith(f"{name} tensor map")
+        made = tiled(1 << 40, (64, 64), (bits // 8, 1024), (8, 8), name)
+        assert made.kind in (code, 7), name  # Two codes are of float32.
+        assert 8 * TensorMap.decode(made.encode()).strides[0] == bits
+    assert set(tensormap.ELEMENT) == set(tensormap.NAMES)
 
 
 #: Every field that can be replaced, where it has several also those beyond the map's rank.

@@ -375,3 +375,40 @@ def test_whole_warps_need_no_places_of_their_own() -> None:
         assert (how is None) is whole
         assert values.shape[1] == 32
         assert warps._back(values, how).tolist() == list(range(len(m.ids[s])))
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("mask", [0xFFFFFFF0, 0x80000001, 0x00F0A508, 0x80000000, 0x7FFFFFFE])
+def test_any_lanes_of_a_warp_may_take_part(mask: int, seed: int | None) -> None:
+    """Those that a kernel leaves out may be the first, the last, or some between."""
+    values = (WORDS >> np.uint32(29)) | np.uint32(8)
+    body = (
+        f"mov.u32 %r15, {mask:#x}; mov.u32 %r14, %laneid; shr.u32 %r13, %r15, %r14; and.b32 %r13, %r13, 1; "
+        "mov.b32 %o, 0; setp.eq.u32 %p7, %r13, 0; @%p7 bra END;\n"
+        "setp.gt.u32 %p0, %i0, 11; elect.sync %r0|%p1, %r15; selp.u32 %r1, 1, 0, %p1; mad.lo.u32 %r0, %r0, 2, %r1; "
+        "vote.sync.ballot.b32 %r2, %p0, %r15; vote.sync.all.pred %p2, %p0, %r15; selp.u32 %r3, 1, 0, %p2; "
+        "vote.sync.uni.pred %p3, %p0, %r15; selp.u32 %r4, 1, 0, %p3; activemask.b32 %r5; "
+        "match.any.sync.b32 %r6, %i0, %r15; match.all.sync.b32 %r7|%p4, %i0, %r15; redux.sync.add.u32 %r8, %i0, %r15; "
+        "redux.sync.and.b32 %r9, %i0, %r15; redux.sync.max.s32 %r10, %i0, %r15; shfl.sync.idx.b32 %r11|%p5, %i0, 31, 31, %r15;\n"
+        + " ".join(f"mad.lo.u32 %o, %o, 31, %r{i};" for i in range(11))
+        + "\nEND:\n"
+    )
+    out = evaluate(body, [values], np.uint32, Options(seed=seed))
+    lanes = [lane for lane in range(32) if mask >> lane & 1]
+    for warp in range(2):
+        mine = {lane: int(values[32 * warp + lane]) for lane in lanes}
+        tests = [mine[lane] > 11 for lane in lanes]
+        for lane in range(32):
+            if lane not in lanes:
+                assert out[32 * warp + lane] == 0
+                continue
+            said = [
+                2 * lanes[0] + (lane == lanes[0]), int(lane == lanes[0]),
+                sum(1 << j for j in lanes if mine[j] > 11), int(all(tests)),
+                int(len(set(tests)) == 1), mask,
+                sum(1 << j for j in lanes if mine[j] == mine[lane]),
+                mask if len(set(mine.values())) == 1 else 0, sum(mine.values()),
+                functools.reduce(operator.and_, mine.values()), max(mine.values()),
+            ]  # fmt: skip
+            wanted = functools.reduce(lambda total, x: (31 * total + x) % 2**32, said, 0)
+            assert out[32 * warp + lane] == wanted, (warp, lane)

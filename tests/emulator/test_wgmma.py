@@ -69,7 +69,7 @@ def kernel(
 ) -> str:
     """One warpgroup: fills shared memory, multiplies ``len(a_words)`` times, stores the sums."""
     accumulators = "{" + ", ".join(f"%c{i}" for i in range(count)) + "}"
-    words, products = [], []  # Products that follow each other at once are done as one.
+    words, products = [], []  # Products of a line that follow each other at once are done as one.
     for step, (a, b) in enumerate(a_words):
         left, right = f"%w{2 * step}", f"%w{2 * step + 1}"
         words.append(
@@ -97,11 +97,13 @@ setp.eq.u32 %p1, %r0, {"%r0" if keep else "1000"}; setp.eq.u32 %p2, %r0, %r0;
 {chr(10).join(words)}
 fence.proxy.async.shared::cta; bar.sync 0;
 wgmma.fence.sync.aligned;
+.loc 1 7 0
 {chr(10).join(products)}
 wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
 {"".join(f"st.global.b32 [%d1+{512 * i}], %c{i};" for i in range(count))}
 ret;
 }}
+.file 1 "k.py"
 """
 
 
@@ -159,8 +161,13 @@ def check(
     image = np.concatenate([others.reshape(-1), *images])
     every = np.concatenate([np.zeros_like(registers)] * (ctas - 1) + [registers])
     arrays = [image, every, np.ascontiguousarray(fragment)]
-    done = launch(text, arrays, ctas, GROUP, cluster=ctas)
+    done = launch(text, arrays, ctas, GROUP, cluster=ctas, options=Options(timeline=True))
     assert not done.diagnostics, done.diagnostics[0]
+    assert done.trace is not None
+    terms = n * k * steps * {"f16": 2, "bf16": 2, "tf32": 4}.get(b, 1) // 2
+    for warp in range(4 * ctas):  # However many of the products are one.
+        told = done.trace.steps[0, warp]
+        assert sum(step.amount for step in told if step.kind == "product") == terms
     registers = every[-len(registers) :]
     wanted = signs[0] * signs[1] * (x @ y.T) + keep * c
     if limit:

@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mla_var3.emulator.clocks import Clocks
 from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Model, Options
-from mla_var3.emulator.words import Snapshot
+from mla_var3.emulator.words import Board, Snapshot, Words
 
 WARPS, PLACES, FLAGS = 2, 7, 2
 ORDERS = {
@@ -226,3 +227,32 @@ def test_a_snapshot_tells_which_others_its_warp_had_learned(data: st.DataObject)
         if number > 0:
             wanted[key] = number
     assert Snapshot(vector, learned).others() == wanted
+
+
+NUMBERS = st.lists(st.integers(0, 9), max_size=5)
+
+
+@given(NUMBERS, NUMBERS, st.integers(0, 6), st.integers(0, 6))
+def test_what_two_warps_told_of_their_cluster_is_joined(
+    a: list[int], b: list[int], first: int, second: int
+) -> None:
+    """Each chain by the later number; one of them may have told it when there were fewer chains."""
+    clocks, board = Clocks(2, 2), Board()
+    words = Words(clocks, board, lambda s: list(s))
+    words.start(1)
+    told = {(2, 0): a, (2, 1): b, (3, 0): [99]}
+    board.snapshots = {key: [Snapshot(np.array(v, np.int64), {})] for key, v in told.items()}
+    for number, key in enumerate(told):
+        words.learned[key] = 50 + number, 3
+    vector = clocks.vector()
+    vector[50], vector[51], vector[52] = 3 + (first > 2), 3 + (second > 2), 4
+    known = [v for v, knows in ((a, first > 2), (b, second > 2)) if knows]
+    found = words.of(2, vector)
+    if not known:
+        assert found is None
+    else:
+        assert found is not None
+        size = max(map(len, known))
+        filled = [[*v, *[0] * (size - len(v))] for v in known]
+        assert found.tolist() == [max(each) for each in zip(*filled, strict=True)]
+    assert words.of(4, vector) is None

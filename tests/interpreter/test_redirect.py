@@ -91,6 +91,22 @@ def test_errors_of_cutile_are_its_own() -> None:
     assert reports == []
 
 
+@ct.kernel
+def counts_blocks(n):
+    ct.atomic_add(n, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("grid", "blocks"), [((), 1), ([], 1), ((1,), 1), ((3,), 3), ((2, 3), 6), ([2, 1, 2], 4)]
+)
+def test_a_grid_without_axes_is_one_block(grid: tuple[int, ...] | list[int], blocks: int) -> None:
+    n = torch.zeros(1, dtype=torch.int32, device="cpu")
+    with redirected():
+        ct.launch(torch.cuda.current_stream(), grid, counts_blocks, (n,))
+        torch.cuda.synchronize()
+    assert n.tolist() == [blocks]
+
+
 def test_a_signature_of_arguments_has_the_symbol_that_is_asked_for() -> None:
     convention = CallingConvention.cutile_python_v1()
     args = torch.zeros(8), torch.zeros(8), 4

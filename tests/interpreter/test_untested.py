@@ -513,3 +513,35 @@ def test_the_least_and_the_greatest_of_an_axis(dtype: torch.dtype) -> None:
     low, high = torch.zeros(2, dtype=dtype), torch.zeros(2, dtype=dtype)
     run_clean(extremes, x, low, high)
     assert (low.tolist(), high.tolist()) == ([3, 1], [top, top])
+
+
+@ct.kernel
+def beyond(x, y):
+    at = ct.arange(8, dtype=ct.int32)
+    ct.scatter(y, at, ct.gather(x, at, check_bounds=False))
+
+
+@pytest.mark.parametrize("poison", [0x5DEECE66D5A5A5A5, -3, 0x0123456789ABCDEF, -(1 << 63)])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32,
+        torch.int64, torch.uint64,
+    ],
+)  # fmt: skip
+def test_what_lies_outside_an_array_is_poison_as_wide_as_its_elements(
+    dtype: torch.dtype, poison: int
+) -> None:
+    x, y = torch.arange(4).to(dtype), torch.zeros(8, dtype=dtype)
+    assert "out-of-bounds" in kinds(run(beyond, x, y, int_poison=poison))
+    wanted = poison % (1 << 8 * dtype.itemsize)
+    if dtype.is_signed and wanted >> (8 * dtype.itemsize - 1):
+        wanted -= 1 << 8 * dtype.itemsize
+    assert y.tolist() == [0, 1, 2, 3, *[wanted] * 4]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bool])
+def test_what_lies_outside_an_array_of_no_integers_is_poison_too(dtype: torch.dtype) -> None:
+    x, y = torch.zeros(4, dtype=dtype), torch.zeros(8, dtype=dtype)
+    assert "out-of-bounds" in kinds(run(beyond, x, y, poison=7.0))
+    assert y.tolist() == [0] * 4 + [1 if dtype is torch.bool else 7] * 4
