@@ -39,6 +39,29 @@ WEIGHTS = (
     ("diagnosis/", 1.3),
     ("api/", 1.3),
 )
+#: The same where the query is a sentence: pages that teach and pages that name a fault come before
+#: listings, whose many words would have part of any sentence.
+TOLD = (
+    ("learn/", 1.3),
+    ("glossary/", 1.3),
+    ("messages/", 1.3),
+    ("learning/examples/", 0.2),
+    ("learning/", 0.6),
+    ("worklog/", 0.8),
+    ("results/", 0.5),
+    ("api/", 0.5),
+    ("devices/", 0.5),
+    ("contributing/", 0.5),
+    ("mla/nvidia-", 0.4),
+    ("mla/amd-", 0.4),
+    ("skills/", 0.4),
+    ("campaigns/", 0.4),
+    ("records/", 0.3),
+    ("reference/", 0.1),
+)
+#: The same for a version of a kernel, which has a page beside that of its design.
+_VERSION = re.compile(r"kernels/.+/v\d+/")
+TOLD_VERSION = 0.4
 #: Sections that list what is elsewhere, and how much a hit in them counts.
 LISTS = frozenset({"Versions", "Related", "Interactions", "Performance evidence", "Pages"})
 LISTED = 0.4
@@ -65,21 +88,28 @@ def documents(content: str, url: str, title: str, names: list[str]) -> Iterator[
     clean = _DROPPED.sub(" ", content)
     heads = [] if url.startswith(WHOLE) else list(_HEADING.finditer(clean))
     bounds = [*(head.start() for head in heads), len(clean)]
-    page = {"location": url, "title": title, "weight": _weight(url)} | _words(clean[: bounds[0]])
+    weights = _weights(url)
+    page = {"location": url, "title": title} | weights | _words(clean[: bounds[0]])
     yield page | ({"names": names} if names else {})
     for head, end in zip(heads, bounds[1:], strict=True):
         if head.group(2):
             called = _plain(_PERMALINK.sub("", head.group(3)))
+            listed = LISTED if called in LISTS else 1
             yield {
                 "location": f"{url}#{head.group(2)}",
                 "title": called,
                 "page": " ".join([title, *names]),
-                "weight": _weight(url) * (LISTED if called in LISTS else 1),
+                **{name: weight * listed for name, weight in weights.items()},
             } | _words(clean[head.end() : end])
 
 
-def _weight(url: str) -> float:
-    return next((weight for start, weight in WEIGHTS if url.startswith(start)), 1.0)
+def _weights(url: str) -> dict[str, float]:
+    """How much a hit on a page counts: for words, and for a sentence."""
+
+    def of(table: tuple[tuple[str, float], ...]) -> float:
+        return next((weight for start, weight in table if url.startswith(start)), 1.0)
+
+    return {"weight": of(WEIGHTS), "told": TOLD_VERSION if _VERSION.match(url) else of(TOLD)}
 
 
 def _words(part: str) -> dict[str, str]:

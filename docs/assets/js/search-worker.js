@@ -7,16 +7,47 @@ const hypermlaSearch = (() => {
   const STOP = new Set(("a am an and any are as at be but by can could do does done for from get give had " +
     "has have how i if in inside into is it its me my no not of on only or our own should some than that " +
     "the then there they this to too was we were what when which who why will with would you your").split(" "));
+  /* What people say around the subject of a sentence; in a query of few words it may be the subject. */
+  const FILLER = new Set(("about actually after again all almost already also always another anybody anything because " +
+    "been before being between both call came change clear come complain course else enough even ever every everything " +
+    "exact explain few find fine first found full give go going good got guess happen hand hear help here itself just " +
+    "keep kind know last least left less let like line little long look lot made make many matter maybe mean might mine " +
+    "moment more most much must need never new next nobody nothing now off often ok old once one other over part people " +
+    "perhaps place please point possible pretty probably put quite rather really say see seem shall show side simple " +
+    "simply since so some somebody someone something soon sort still stuff such suppose sure take tell thank them these " +
+    "thing think those though thought through till time together told touch try turn two under understand until up us " +
+    "use used very want way whether while whole without wonder word work worth yes yet").split(" "));
   const FIELDS = { title: 6, names: 9, page: 2, prose: 1, rest: 0.4 };
   /* How much a word counts that means the same as one that was asked for. */
   const ALIKE = 0.6;
   /* How much more a hit counts that is called exactly what was asked for. */
   const EXACT = 12;
+  /* A query of so many words, two of which say nothing, is a sentence. */
+  const SENTENCE = 7;
+  /* How much a word of a sentence counts that says nothing: only in what a page is called. */
+  const FILLS = 0.1;
+  /* How much a word of a sentence counts, by where a section has it. */
+  const PLACES = { names: 1, title: 1, page: 0.8, prose: 0.5, rest: 0.2 };
+  /* How much a name of which a sentence has all words adds. */
+  const NAMED = 6;
+  /* Pages that differ in a name or a number: of each family two come among the first. */
+  const FAMILIES = [
+    /^(kernels\/[^/]+\/[^/]+\/[^/]+\/)/, /^(?:devices|mla|results)\/(?:nvidia|amd)-/,
+    /^(learning\/examples|records|reference|skills|api\/\w+)\//,
+  ];
+  const TOGETHER = 2, FIRST = 8;
   const SHOWN = 30;
   const SNIPPET = 180;
 
+  const stems = new Map();
+
   /* One spelling per word: American, singular, without -ing and -ed. */
   function stem(word) {
+    if (!stems.has(word)) stems.set(word, stemmed(word));
+    return stems.get(word);
+  }
+
+  function stemmed(word) {
     let term = word.toLowerCase().replace(/is(ation|e|ed|er|ing)(s?)$/, "iz$1$2")
       .replace(/^colour/, "color").replace(/^neighbour/, "neighbor").replace(/entre$/, "enter");
     if (term.length > 4) term = term.replace(/ies$/, "y").replace(/([^s])s$/, "$1");
@@ -24,6 +55,8 @@ const hypermlaSearch = (() => {
     if (term.length > 5) term = term.replace(/([a-z]{3,})(?:ing|ed)$/, "$1");
     return term.length > 4 ? term.replace(/e$/, "") : term;
   }
+
+  const FILLING = new Set([...FILLER].map(stem));
 
   function process(word) {
     const term = stem(word);
@@ -37,102 +70,134 @@ const hypermlaSearch = (() => {
     return words.flatMap((word) => (/[_.]/.test(word) ? [word, ...word.split(/[_.]/)] : [word]));
   }
 
+  const plain = (text) => tokenize(text).map(process).filter(Boolean).join(" ");
+  const pageOf = (location) => location.split("#")[0];
+
   /* The index over sections; the first entry is no section but words that mean the same. */
   function make(docs) {
+    /* Words of the section that is being added. */
+    let words = new Set();
     const index = new MiniSearch({
       fields: Object.keys(FIELDS),
       idField: "location",
       tokenize,
-      processTerm: process,
+      processTerm: (word, field) => {
+        const term = process(word);
+        if (term && field) words.add(term);
+        return term;
+      },
       extractField: (doc, name) =>
         name === "names" ? (doc.names || []).join(" ; ") : doc[name],
     });
     const known = new Map(docs.filter((doc) => !doc.alike).map((doc) => [doc.location, doc]));
-    index.addAll([...known.values()]);
+    /* In how many sections each word stands, and what each section is called. */
+    const commonness = new Map(), names = new Map();
+    for (const [id, doc] of known) {
+      words = new Set();
+      index.add(doc);
+      for (const term of words) commonness.set(term, (commonness.get(term) || 0) + 1);
+      const own = [doc.title, ...(doc.names || [])].map(plain);
+      names.set(id, own.map((name) => ({ name, words: new Set(name.split(" ")) })));
+    }
     const alike = new Map();
     for (const group of docs.flatMap((doc) => doc.alike || [])) {
-      const stems = group.map(process).filter(Boolean);
-      for (const term of stems) alike.set(term, [...new Set([...(alike.get(term) || []), ...stems])]);
+      const terms = group.map(process).filter(Boolean);
+      for (const term of terms) alike.set(term, [...new Set([...(alike.get(term) || []), ...terms])]);
     }
-    return { index, known, alike, commonness: commonness(known) };
+    return { index, known, alike, commonness, names };
   }
 
-  /* In how many sections each word stands. */
-  function commonness(known) {
-    const found = new Map();
-    for (const doc of known.values()) {
-      const text = [doc.title, ...(doc.names || []), doc.page, doc.prose, doc.rest].join(" ");
-      for (const term of new Set(tokenize(text).map(process))) found.set(term, (found.get(term) || 0) + 1);
-    }
-    return found;
-  }
-
-  const plain = (text) => tokenize(text).map(process).filter(Boolean).join(" ");
-
-  function search({ index, known, alike, commonness }, query) {
+  /* What a query asks for: its words, each once, with those that mean the same, and how much it counts. */
+  function asked({ known, alike, commonness }, query) {
     const wanted = plain(query);
-    if (!wanted) return { items: [] };
-    const asked = [...new Set(wanted.split(" "))];
-    const own = new Set(asked);
-    const meant = asked.flatMap((term) => [term, ...(alike.get(term) || [])]);
-    const last = asked[asked.length - 1];
-    const found = index.search([...new Set(meant)].join(" "), {
+    const own = [...new Set(wanted.split(" "))];
+    const all = tokenize(query);
+    const telling = all.filter((word) => process(word) && !FILLING.has(stem(word)));
+    const sentence = all.length >= SENTENCE && all.length - telling.length >= 2 && telling.length > 0;
+    const rarity = (term) => Math.log(1 + known.size / (1 + (commonness.get(term) || known.size / 50)));
+    const terms = own.map((term) => {
+      const any = [term, ...(alike.get(term) || [])];
+      const part = sentence && FILLING.has(term) ? FILLS : 1;
+      return { term, any, part, weight: rarity(term) * part };
+    });
+    return { wanted, terms, sentence, rarity };
+  }
+
+  function search(made, query) {
+    const { index, known, commonness } = made;
+    const question = asked(made, query);
+    if (!question.wanted) return { items: [] };
+    const { terms, sentence } = question;
+    const parts = new Map();
+    for (const { term, any, part } of terms) {
+      for (const word of any) parts.set(word, Math.max(parts.get(word) || 0, part * (word === term ? 1 : ALIKE)));
+    }
+    const own = new Set(terms.map(({ term }) => term));
+    const last = terms[terms.length - 1].term;
+    const found = index.search([...parts.keys()].filter((term) => parts.get(term) > FILLS).join(" "), {
       tokenize: (text) => text.split(" "),
       processTerm: (term) => term,
       boost: FIELDS,
-      boostTerm: (term) => (own.has(term) ? 1 : ALIKE),
+      boostTerm: (term) => parts.get(term),
       prefix: (term) => term === last && term.length > 2,
       fuzzy: (term) => (own.has(term) && term.length > 5 && !commonness.has(term) ? 0.17 : false),
       weights: { prefix: 0.5, fuzzy: 0.2 },
-      boostDocument: (id) => known.get(id).weight * (id.includes("#") ? 0.8 : 1),
+      boostDocument: (id) => {
+        const { weight, told } = known.get(id);
+        return sentence ? told * (id.includes("#") ? 0.9 : 1) : weight * (id.includes("#") ? 0.8 : 1);
+      },
     });
-    const terms = asked.map((term) => ({ any: [term, ...(alike.get(term) || [])], weight: weight(term) }));
-    function weight(term) {
-      return Math.log(1 + known.size / (1 + (commonness.get(term) || known.size / 50)));
-    }
-    const scored = ranked(found, known, terms, wanted, weight);
-    return { items: grouped(scored, known, query), suggest: [] };
+    return { items: grouped(ranked(found, made, question), known), suggest: [] };
   }
 
   /* Hits that have all words come first, those that are called so before them. What a section lacks
-     and its page has counts for half. */
-  function ranked(found, known, terms, wanted, weight) {
-    const pages = new Map();
-    const pageOf = (hit) => hit.id.split("#")[0];
-    for (const hit of found) {
-      pages.set(pageOf(hit), new Set([...(pages.get(pageOf(hit)) || []), ...hit.queryTerms]));
-    }
+     and its page has counts for half; of a sentence, which no section has whole, for less. */
+  function ranked(found, { known, names }, { wanted, terms, rarity, sentence }) {
     const all = terms.reduce((sum, { weight }) => sum + weight, 0);
+    const any = new Set(terms.flatMap((term) => term.any));
+    /* The part of the question that is there; `has` says of a word how well. */
     const share = (has) => terms.reduce(
-      (sum, { any, weight }) => sum + (any.some((term) => has.has(term)) ? weight : 0), 0) / all;
+      (sum, term) => sum + term.weight * Math.max(...term.any.map((word) => Number(has(word) || 0))), 0) / all;
+    const rare = (words) => words.reduce((sum, word) => sum + rarity(word), 0);
     /* How well a name is the question: by the words that both have, of those that either has. */
-    function fit(name) {
+    function fit({ name, words }) {
       if (name === wanted) return EXACT;
-      const has = new Set(name.split(" "));
-      const here = [...has].filter((word) => terms.some(({ any }) => any.includes(word)));
-      const part = (words) => words.reduce((sum, word) => sum + weight(word), 0);
-      const overlap = share(has) * (part(here) / (part([...has]) || 1));
-      const start = name.startsWith(wanted) ? 1.5 : 1;
-      return Math.max(start, EXACT * overlap ** 3);
+      const here = [...words].filter((word) => any.has(word));
+      if (!here.length) return 1;
+      const shared = share((word) => words.has(word)), precise = rare(here) / (rare([...words]) || 1);
+      const both = EXACT * (shared * precise) ** 3;
+      if (sentence) return Math.max(both, (1 + NAMED * precise ** 2 * shared ** 0.25) ** 2);
+      return Math.max(both, name.startsWith(wanted) ? 1.5 : 1);
+    }
+    const onPage = new Map();
+    for (const { id, queryTerms } of found) {
+      const page = pageOf(id);
+      if (!onPage.has(page)) onPage.set(page, new Set());
+      for (const term of queryTerms) onPage.get(page).add(term);
+    }
+    const shares = new Map([...onPage].map(([page, has]) => [page, share((word) => has.has(word))]));
+    function whole({ id, queryTerms, match }) {
+      const page = shares.get(pageOf(id));
+      if (!sentence) return (share((word) => queryTerms.includes(word)) + page) / 2;
+      const place = (word) => match[word] && Math.max(...match[word].map((field) => PLACES[field]));
+      return 0.7 * share(place) + 0.3 * page;
     }
     const scored = found.map((hit) => {
-      const doc = known.get(hit.id);
-      const exact = Math.max(...[doc.title, ...(doc.names || [])].map((name) => fit(plain(name))));
-      const whole = (share(new Set(hit.queryTerms)) + share(pages.get(pageOf(hit)))) / 2;
-      return { doc, score: hit.score * whole ** 3 * exact, words: new Set(hit.terms) };
+      const exact = Math.max(...names.get(hit.id).map(fit));
+      return { doc: known.get(hit.id), score: hit.score * whole(hit) ** 3 * exact, words: new Set(hit.terms) };
     });
     return scored.sort((one, other) => other.score - one.score);
   }
 
   /* Hits by page, as the theme shows them: the page itself, then its sections. */
-  function grouped(scored, known, query) {
+  function grouped(scored, known) {
     const pages = new Map();
     for (const hit of scored) {
       const page = hit.doc.location.split("#")[0];
       if (!pages.has(page) && pages.size === SHOWN) continue;
       pages.set(page, [...(pages.get(page) || []), hit]);
     }
-    return [...pages].map(([page, hits]) => {
+    return apart([...pages]).map(([page, hits]) => {
       const kept = hits.slice(0, 4);
       if (!kept.some((hit) => hit.doc.location === page) && known.has(page)) {
         const own = hits.find((hit) => hit.doc.location === page);
@@ -140,6 +205,19 @@ const hypermlaSearch = (() => {
       }
       return kept.map((hit) => item(hit));
     });
+  }
+
+  /* The same pages; those beyond two of a family stand after the first ones. */
+  function apart(pages) {
+    const family = (page) => FAMILIES.map((form, at) => form.exec(page) && `${at} ${form.exec(page)[1]}`).find(Boolean);
+    const first = [], later = [], count = new Map();
+    for (const entry of pages) {
+      const own = family(entry[0]);
+      const many = (count.get(own) || 0) + 1;
+      count.set(own, many);
+      (own && many > TOGETHER && first.length < FIRST ? later : first).push(entry);
+    }
+    return [...first.slice(0, FIRST), ...later, ...first.slice(FIRST)];
   }
 
   function item({ doc, score, words }) {
@@ -215,11 +293,34 @@ const hypermlaSearch = (() => {
     return { type: RESULT, data: search(await made, data) };
   }
 
-  return { answer, make, search, stem };
+  let waiting = null;
+
+  /* Answers a message by `post`. The theme asks at every key; of the questions that came while the index
+     was made or another one was answered, the last alone is: answers to a question that is no longer in
+     the field would take its place for seconds. */
+  async function receive(message, post) {
+    if (message.type !== QUERY) {
+      post(await answer(message));
+      return;
+    }
+    const due = waiting !== null;
+    waiting = message;
+    if (due) return;
+    try {
+      made = made || load();
+      await made;
+      await new Promise((next) => setTimeout(next));
+    } finally {
+      [message, waiting] = [waiting, null];
+    }
+    post(await answer(message));
+  }
+
+  return { receive, make, search, stem };
 })();
 
 if (typeof module === "undefined") {
-  addEventListener("message", async (event) => postMessage(await hypermlaSearch.answer(event.data)));
+  addEventListener("message", (event) => hypermlaSearch.receive(event.data, (found) => postMessage(found)));
 } else {
   module.exports = hypermlaSearch;
 }
