@@ -173,10 +173,15 @@ def _of_version(
     argued = unreached.same(version)
     open_ = (w for w in wanted if w.edit not in shown.get(w.place, {}))
     todo = [w for w in open_ if w.edit not in argued]
-    for number, (one, slug) in enumerate(_verdicts(version, todo, compiles), 1):
+    kept = itertools.count(1)
+
+    def keep(one: Wrong, slug: str | None) -> None:
         shown.setdefault(one.place, {})[one.edit] = slug
-        if not number % OFTEN:  # Whoever stops here goes on from here.
+        if not next(kept) % OFTEN:  # Whoever stops here goes on from here.
             _write(version, shown)
+
+    for number, (one, slug) in enumerate(_verdicts(version, todo, compiles, keep), 1):
+        keep(one, slug)
         console.print(f"[{number}/{len(todo)}] {one.edit}: {slug or 'NOT FOUND'}", markup=False)
     return shown
 
@@ -191,7 +196,10 @@ def _write(version: Version, shown: Shown) -> Path:
 
 
 def _verdicts(
-    version: Version, todo: Sequence[Wrong], compiles: int | None = None
+    version: Version,
+    todo: Sequence[Wrong],
+    compiles: int | None = None,
+    keep: Callable[[Wrong, str | None], None] = lambda _one, _slug: None,
 ) -> Iterator[tuple[Wrong, str | None]]:
     """Each wrong kernel, with the problem that shows it; None where none does.
 
@@ -201,6 +209,8 @@ def _verdicts(
         version: Whose wrong kernels they are.
         todo: What is judged.
         compiles: How many of those are judged that take a compile of their own; all by default.
+        keep: Told of those that share their compiles as each is judged, in another process: their
+            verdicts come here together, once the last is.
     """
     if not todo:
         return
@@ -209,7 +219,7 @@ def _verdicts(
         folder, kills = Path(name), Counter[str]()
         choose = functools.partial(_pickled, version)
         cases, _ = alone(choose, folder, TIMEOUT_S, "no problem was chosen", str)
-        chosen = choosing.judged(todo, cases, folder)
+        chosen = choosing.judged(todo, cases, folder, lambda n, said: keep(todo[n], said))
         yield from ((todo[number], said) for number, said in chosen.verdicts.items())
         yield from ((todo[number], SAME_CODE) for number in sorted(chosen.same))
         own = sorted(chosen.own)[:compiles]
