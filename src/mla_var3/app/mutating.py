@@ -23,6 +23,7 @@ from rich.console import Console
 from mla_var3 import forked, inputs, languages
 from mla_var3.app import checking, choosing
 from mla_var3.app.judging import Judged, Wrong, alone, judge, sentence
+from mla_var3.blobs import once_per_content
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.evidence.fingerprint import digest
 from mla_var3.paths import relative, write_atomic
@@ -50,26 +51,66 @@ def path_of(version: Version) -> Path:
 def derived(version: Version) -> Iterator[Wrong]:
     """All wrong kernels that a version judges: edits of functions that it is the first to call.
 
-    What changes nothing in versions that are named is for the next one that calls the function.
+    What changes nothing in versions that are named, and what is known to change no code of a
+    version, is for the next one that calls the function.
     """
+    return (one for one, judge in _edits(version) if judge == version)
+
+
+def passed_on(version: Version) -> Iterator[Wrong]:
+    """Wrong kernels that compile to the code of a version, and that another one judges."""
+    alike = _alike(version)
+    edits = _edits(version) if alike else ()
+    return (one for one, judge in edits if judge != version and (one.place, one.edit) in alike)
+
+
+def _edits(version: Version) -> Iterator[tuple[Wrong, Version]]:
+    """Edits of functions that a version calls and may judge, each with who judges it."""
     language, callers = languages.find(version.language), _callers(version.language)
     called = calling.called(version)
     open_ = {at for at in called if version in _may_judge(callers[at])}
     for file in sorted({file for file, _ in open_}):
         for one in language.mutants(inputs.read_text(file)):
-            at = file, one.line
-            if at in open_ and _judge(callers[at], one.edit) == version:
-                yield Wrong(version, file, one.edit, one.text)
+            if (at := (file, one.line)) in open_:
+                wrong = Wrong(version, file, one.edit, one.text)
+                yield wrong, _judge(callers[at], wrong)
 
 
-def _judge(callers: Sequence[Version], edit: str) -> Version:
+def _judge(callers: Sequence[Version], one: Wrong) -> Version:
     """Of those that call a function the first in which the edit may change something."""
-    return next((v for v in callers if edit not in unreached.same_here(v)), callers[0])
+    return next((v for v in callers if not _is_same_here(v, one)), callers[0])
+
+
+def _is_same_here(version: Version, one: Wrong) -> bool:
+    if one.edit in unreached.same_here(version):
+        return True
+    return (one.place, one.edit) in _alike(version)
 
 
 def _may_judge(callers: Sequence[Version]) -> Sequence[Version]:
-    """Those of whom some edit may be to judge: up to the first who argues of none."""
-    return callers[: 1 + sum(1 for _ in itertools.takewhile(unreached.same_here, callers))]
+    """Those of whom some edit may be to judge: up to the first in which none is the same."""
+    passing = itertools.takewhile(lambda v: unreached.same_here(v) or _alike(v), callers)
+    return callers[: 1 + sum(1 for _ in passing)]
+
+
+def _alike(version: Version) -> frozenset[tuple[str, str]]:
+    """File and edit of those that compile to the code of a version for each of its problems."""
+    path = path_of(version)
+    return _all_alike(path).get(version.version, frozenset()) if path.exists() else frozenset()
+
+
+@once_per_content  # Whoever judges the edits of shared code asks for many versions.
+def _all_alike(path: Path) -> dict[str, frozenset[tuple[str, str]]]:
+    """By version of a design what ``_alike`` gives."""
+    return {
+        version: frozenset(
+            (place, edit)
+            for place, edits in shown.items()
+            for edit, said in edits.items()
+            if said == SAME_CODE
+        )
+        for version, shown in _recorded(path).items()
+    }
 
 
 @functools.cache
@@ -90,11 +131,18 @@ def known(version: Version) -> Shown:
         HyperMlaError: The file cannot be read.
     """
     path = path_of(version)
-    if not path.exists():
-        return {}
+    return dict(_recorded(path).get(version.version, {})) if path.exists() else {}
+
+
+def _recorded(path: Path) -> dict[str, Shown]:
+    """By version of a design what was found.
+
+    Raises:
+        HyperMlaError: The file cannot be read.
+    """
     try:
-        return dict(json.loads(inputs.read_text(path)).get(version.version, {}))
-    except (ValueError, AttributeError) as error:
+        return {name: dict(shown) for name, shown in json.loads(inputs.read_text(path)).items()}
+    except (ValueError, AttributeError, TypeError) as error:
         raise HyperMlaError(f"{relative(path)}: {error}") from error
 
 
@@ -167,7 +215,7 @@ def _of_version(
     """What was known of the present edits, and what is found of those that are wanted."""
     before = known(version)
     shown: Shown = {}
-    for one in every:
+    for one in (*every, *passed_on(version)):
         if (slug := before.get(one.place, {}).get(one.edit)) is not None:
             shown.setdefault(one.place, {})[one.edit] = slug
     argued = unreached.same(version)
