@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,7 +70,7 @@ class Choices:
 def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """What comes of eight edits, where a problem says what ``said`` answers."""
 
-    def of(said: Any) -> Chosen:
+    def of(said: Any, **more: Any) -> Chosen:
         choices = Choices()
         played: dict[Path, str] = {}
 
@@ -82,7 +83,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         language = SimpleNamespace(choices=lambda: choices)
         monkeypatch.setattr(choosing.languages, "find", lambda _key: language)
         todo = [Wrong(VERSION, VERSION.path, f"edit {n}", "") for n in range(8)]
-        return choosing.judged(todo, cases(), tmp_path)
+        return choosing.judged(todo, cases(), tmp_path, **more)
 
     return of
 
@@ -98,6 +99,24 @@ def test_an_edit_is_run_by_the_problems_whose_code_holds_it(judged: Any) -> None
     assert found.verdicts == {0: "small", 1: None, 2: "large", 5: "refused: TypeError", 6: None}
     assert found.same == {4}
     assert found.own == {3, 7}
+
+
+def test_each_verdict_is_told_as_it_is_reached(judged: Any, tmp_path: Path) -> None:
+    log = tmp_path / "told"
+
+    def tell(number: int, said: str | None) -> None:
+        with log.open("a") as file:
+            file.write(f"{number} {said}\n")
+
+    def said(number: int | None, _slug: str) -> Judged | None:
+        if number == 2:  # It begins once another is told, and not once all are.
+            while not log.exists():
+                time.sleep(0.01)
+        return Judged(None) if number == 2 else None
+
+    found = judged(said, tell=tell)
+    told = dict(line.split() for line in log.read_text().splitlines())
+    assert told == {str(n): str(found.verdicts[n]) for n in (0, 1, 2, 5)}
 
 
 def test_a_version_that_fails_with_nothing_chosen_judges_nothing(judged: Any) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from mla_var3.app import checking, judging, mutating
 from mla_var3.app.judging import Judged, Wrong
+from mla_var3.app.mutating import Shown
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.runtime import registry
 from mla_var3.runtime.check import CaseResult
@@ -110,6 +114,25 @@ def test_what_changes_nothing_in_named_versions_is_for_the_next_one() -> None:
     taken = "produce_queries: dropped operand: taken + 1 -> (taken)"
     assert taken not in _edits(registry.find("hopper_attention", "v0"))
     assert taken in _edits(registry.find("hopper_attention", "v3"))
+
+
+def test_what_compiles_alike_is_for_the_next_one_that_calls_the_function(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    edit = "multiply: dropped operand: step % self.stages -> (step)"
+    path = tmp_path / mutating.FILE
+    monkeypatch.setattr(mutating, "path_of", lambda _version: path)
+    versions = [registry.find("hopper_gemm", f"v{number}") for number in (1, 2, 3)]
+    known: dict[str, Shown] = {}
+    for version in versions:
+        assert [v for v in versions if edit in _edits(v)] == [version]
+        known[version.version] = {"cute_python/kit/gemm_ring.py": {edit: mutating.SAME_CODE}}
+        path.write_text(json.dumps(known))
+        # It stays known of who passed it on.
+        for passed in versions[: len(known)]:
+            every = list(mutating.derived(passed))
+            shown = mutating._of_version(passed, every, [], Console(quiet=True), 0)
+            assert shown == known[passed.version]
 
 
 def _edits(version: registry.Version) -> set[str]:

@@ -47,13 +47,19 @@ class Chosen:
     own: frozenset[int]
 
 
-def judged(todo: Sequence[Wrong], cases: bytes, folder: Path) -> Chosen:
+def judged(
+    todo: Sequence[Wrong],
+    cases: bytes,
+    folder: Path,
+    tell: Callable[[int, str | None], None] = lambda _number, _said: None,
+) -> Chosen:
     """What the problems of a version say of its wrong kernels; imports no kernel here.
 
     Args:
         todo: Wrong kernels of one version.
         cases: Its problems, pickled.
         folder: For what is written meanwhile.
+        tell: Told of each verdict as it is reached, in another process than this one.
 
     Raises:
         HyperMlaError: The version does not pass its problems with choices in its sources.
@@ -63,11 +69,17 @@ def judged(todo: Sequence[Wrong], cases: bytes, folder: Path) -> Chosen:
         return Chosen({}, frozenset(), frozenset(range(len(todo))))
     apart = folder / "together"
     apart.mkdir()
-    work = functools.partial(_all, todo, cases, choices, apart)
+    work = functools.partial(_all, todo, cases, choices, apart, tell)
     return alone(work, folder, ALL_S, "it was not judged")[0]
 
 
-def _all(todo: Sequence[Wrong], cases: bytes, choices: Choices, folder: Path) -> Chosen:
+def _all(
+    todo: Sequence[Wrong],
+    cases: bytes,
+    choices: Choices,
+    folder: Path,
+    tell: Callable[[int, str | None], None],
+) -> Chosen:
     """As ``judged``; for a process of its own, which forks others once it has all imported."""
     import torch
 
@@ -91,7 +103,9 @@ def _all(todo: Sequence[Wrong], cases: bytes, choices: Choices, folder: Path) ->
     runs = {
         n: functools.partial(_one, todo[n].version, n, found, held, choices) for n in sorted(chosen)
     }
-    verdicts |= _chosen(runs, LONGER_S + 4 * seconds, folder)
+    for number, said in _chosen(runs, LONGER_S + 4 * seconds, folder):
+        verdicts[number] = said
+        tell(number, said)
     return Chosen(verdicts, every - own - chosen - verdicts.keys(), own)
 
 

@@ -14,10 +14,11 @@ from typing import Any
 def play(path: Path, text: str) -> None:
     """Let this process find ``text`` where the file at ``path`` would be read as source.
 
-    Modules that are imported already are left as they are.
+    Modules that are imported already are left as they are, and files that were played before.
     """
     real = {str(path), str(path.resolve())}
     cached, read = bootstrap.cache_from_source, Path.read_text
+    data = bootstrap.FileLoader.get_data
 
     def is_it(file: str | Path) -> bool:
         return str(Path(file).resolve()) in real
@@ -27,9 +28,9 @@ def play(path: Path, text: str) -> None:
             raise NotImplementedError
         return str(cached(source, *args, **kwargs))
 
-    def get_data(_loader: Any, file: str) -> bytes:
+    def get_data(loader: Any, file: str) -> bytes:
         if not is_it(file):
-            return Path(file).read_bytes()
+            return bytes(data(loader, file))
         lines = text.splitlines(keepends=True)
         linecache.cache[file] = (len(text), None, lines, file)
         return text.encode()

@@ -23,6 +23,7 @@ from rich.console import Console
 from mla_var3 import forked, inputs, languages
 from mla_var3.app import checking, choosing
 from mla_var3.app.judging import Judged, Wrong, alone, judge, sentence
+from mla_var3.blobs import once_per_content
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.evidence.fingerprint import digest
 from mla_var3.paths import relative, write_atomic
@@ -50,26 +51,66 @@ def path_of(version: Version) -> Path:
 def derived(version: Version) -> Iterator[Wrong]:
     """All wrong kernels that a version judges: edits of functions that it is the first to call.
 
-    What changes nothing in versions that are named is for the next one that calls the function.
+    What changes nothing in versions that are named, and what is known to change no code of a
+    version, is for the next one that calls the function.
     """
+    return (one for one, judge in _edits(version) if judge == version)
+
+
+def passed_on(version: Version) -> Iterator[Wrong]:
+    """Wrong kernels that compile to the code of a version, and that another one judges."""
+    alike = _alike(version)
+    edits = _edits(version) if alike else ()
+    return (one for one, judge in edits if judge != version and (one.place, one.edit) in alike)
+
+
+def _edits(version: Version) -> Iterator[tuple[Wrong, Version]]:
+    """Edits of functions that a version calls and may judge, each with who judges it."""
     language, callers = languages.find(version.language), _callers(version.language)
     called = calling.called(version)
     open_ = {at for at in called if version in _may_judge(callers[at])}
     for file in sorted({file for file, _ in open_}):
         for one in language.mutants(inputs.read_text(file)):
-            at = file, one.line
-            if at in open_ and _judge(callers[at], one.edit) == version:
-                yield Wrong(version, file, one.edit, one.text)
+            if (at := (file, one.line)) in open_:
+                wrong = Wrong(version, file, one.edit, one.text)
+                yield wrong, _judge(callers[at], wrong)
 
 
-def _judge(callers: Sequence[Version], edit: str) -> Version:
+def _judge(callers: Sequence[Version], one: Wrong) -> Version:
     """Of those that call a function the first in which the edit may change something."""
-    return next((v for v in callers if edit not in unreached.same_here(v)), callers[0])
+    return next((v for v in callers if not _is_same_here(v, one)), callers[0])
+
+
+def _is_same_here(version: Version, one: Wrong) -> bool:
+    if one.edit in unreached.same_here(version):
+        return True
+    return (one.place, one.edit) in _alike(version)
 
 
 def _may_judge(callers: Sequence[Version]) -> Sequence[Version]:
-    """Those of whom some edit may be to judge: up to the first who argues of none."""
-    return callers[: 1 + sum(1 for _ in itertools.takewhile(unreached.same_here, callers))]
+    """Those of whom some edit may be to judge: up to the first in which none is the same."""
+    passing = itertools.takewhile(lambda v: unreached.same_here(v) or _alike(v), callers)
+    return callers[: 1 + sum(1 for _ in passing)]
+
+
+def _alike(version: Version) -> frozenset[tuple[str, str]]:
+    """File and edit of those that compile to the code of a version for each of its problems."""
+    path = path_of(version)
+    return _all_alike(path).get(version.version, frozenset()) if path.exists() else frozenset()
+
+
+@once_per_content  # Whoever judges the edits of shared code asks for many versions.
+def _all_alike(path: Path) -> dict[str, frozenset[tuple[str, str]]]:
+    """By version of a design what ``_alike`` gives."""
+    return {
+        version: frozenset(
+            (place, edit)
+            for place, edits in shown.items()
+            for edit, said in edits.items()
+            if said == SAME_CODE
+        )
+        for version, shown in _recorded(path).items()
+    }
 
 
 @functools.cache
@@ -90,11 +131,18 @@ def known(version: Version) -> Shown:
         HyperMlaError: The file cannot be read.
     """
     path = path_of(version)
-    if not path.exists():
-        return {}
+    return dict(_recorded(path).get(version.version, {})) if path.exists() else {}
+
+
+def _recorded(path: Path) -> dict[str, Shown]:
+    """By version of a design what was found.
+
+    Raises:
+        HyperMlaError: The file cannot be read.
+    """
     try:
-        return dict(json.loads(inputs.read_text(path)).get(version.version, {}))
-    except (ValueError, AttributeError) as error:
+        return {name: dict(shown) for name, shown in json.loads(inputs.read_text(path)).items()}
+    except (ValueError, AttributeError, TypeError) as error:
         raise HyperMlaError(f"{relative(path)}: {error}") from error
 
 
@@ -167,16 +215,21 @@ def _of_version(
     """What was known of the present edits, and what is found of those that are wanted."""
     before = known(version)
     shown: Shown = {}
-    for one in every:
+    for one in (*every, *passed_on(version)):
         if (slug := before.get(one.place, {}).get(one.edit)) is not None:
             shown.setdefault(one.place, {})[one.edit] = slug
     argued = unreached.same(version)
     open_ = (w for w in wanted if w.edit not in shown.get(w.place, {}))
     todo = [w for w in open_ if w.edit not in argued]
-    for number, (one, slug) in enumerate(_verdicts(version, todo, compiles), 1):
+    kept = itertools.count(1)
+
+    def keep(one: Wrong, slug: str | None) -> None:
         shown.setdefault(one.place, {})[one.edit] = slug
-        if not number % OFTEN:  # Whoever stops here goes on from here.
+        if not next(kept) % OFTEN:  # Whoever stops here goes on from here.
             _write(version, shown)
+
+    for number, (one, slug) in enumerate(_verdicts(version, todo, compiles, keep), 1):
+        keep(one, slug)
         console.print(f"[{number}/{len(todo)}] {one.edit}: {slug or 'NOT FOUND'}", markup=False)
     return shown
 
@@ -191,7 +244,10 @@ def _write(version: Version, shown: Shown) -> Path:
 
 
 def _verdicts(
-    version: Version, todo: Sequence[Wrong], compiles: int | None = None
+    version: Version,
+    todo: Sequence[Wrong],
+    compiles: int | None = None,
+    keep: Callable[[Wrong, str | None], None] = lambda _one, _slug: None,
 ) -> Iterator[tuple[Wrong, str | None]]:
     """Each wrong kernel, with the problem that shows it; None where none does.
 
@@ -201,6 +257,8 @@ def _verdicts(
         version: Whose wrong kernels they are.
         todo: What is judged.
         compiles: How many of those are judged that take a compile of their own; all by default.
+        keep: Told of those that share their compiles as each is judged, in another process: their
+            verdicts come here together, once the last is.
     """
     if not todo:
         return
@@ -209,7 +267,7 @@ def _verdicts(
         folder, kills = Path(name), Counter[str]()
         choose = functools.partial(_pickled, version)
         cases, _ = alone(choose, folder, TIMEOUT_S, "no problem was chosen", str)
-        chosen = choosing.judged(todo, cases, folder)
+        chosen = choosing.judged(todo, cases, folder, lambda n, said: keep(todo[n], said))
         yield from ((todo[number], said) for number, said in chosen.verdicts.items())
         yield from ((todo[number], SAME_CODE) for number in sorted(chosen.same))
         own = sorted(chosen.own)[:compiles]

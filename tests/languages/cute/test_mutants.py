@@ -46,6 +46,29 @@ EDITS = [
 ]
 
 
+#: What is known of memory before a kernel is traced: each edit of it would end the trace.
+TYPED = """
+class Kernel:
+    @cute.jit
+    def prepare(self, stages, i):
+        @cute.struct
+        class Storage:
+            full: cute.struct.MemRange[cutlass.Int64, stages]
+            a: cute.struct.Align[cute.struct.MemRange[dtype, stages * 64], 1024]
+            other: Optional[cutlass.Int64, stages]
+
+        peer = cute.struct.MemRange[Float32, stages]
+        memory, align = cute.struct.MemRange, cute.struct.Align
+        fields = {"q": align[memory[dtype, stages], 1024], "free": memory[cutlass.Int64, i]}
+        self.keep[i, None] = fields
+"""
+
+
+def test_types_are_no_indices() -> None:
+    edits = [one.edit for one in Deriver(TYPED).mutants()]
+    assert edits == ["prepare: index 0: i -> 0", "prepare: index modulo 2: i -> (i) % 2"]
+
+
 def test_every_kind_of_edit_is_derived_from_traced_code_alone() -> None:
     assert sorted(one.edit for one in Deriver(SOURCE).mutants()) == sorted(EDITS)
 

@@ -17,6 +17,8 @@ from mla_var3.languages import deriving
 
 #: Calls that give a place in the grid.
 PLACES = ("block_idx", "cluster_idx", "block_idx_in_cluster")
+#: Ends of names that give a type for a dtype and an extent.
+TYPES = ("MemRange", "Align")
 #: Part of each call and instruction that asks a cache for bytes.
 PREFETCH = "prefetch"
 #: Loops of device code end after so many rounds.
@@ -82,10 +84,37 @@ class Deriver(deriving.Deriver):
                             found.append(parity)
         return found
 
+    @cached_property
+    def _types(self) -> frozenset[ast.AST]:
+        """Types of fields, and of memory, whose dtype and extent look like indices."""
+        every = list(ast.walk(self.tree))
+        told = [node.annotation for node in every if isinstance(node, ast.AnnAssign)]
+        types = {part for one in told for part in ast.walk(one)}
+        names = {short for node in every for short in self._short_for_types(node)}
+        for node in every:
+            if isinstance(node, ast.Subscript):
+                name = self.text(node.value)
+                if name in names or name.endswith(TYPES):
+                    types.add(node)
+        return frozenset(types)
+
+    def _short_for_types(self, node: ast.AST) -> Iterator[str]:
+        """Names that a line gives to what makes a type."""
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                pairs = zip(names, values, strict=False)
+            case ast.Assign(targets=[name], value=value):
+                pairs = zip([name], [value], strict=True)
+            case _:
+                return
+        yield from (self.text(n) for n, value in pairs if self.text(value).endswith(TYPES))
+
     def of_index(self, node: ast.Subscript) -> Iterator[deriving.Edit]:
         if isinstance(node.value, ast.Call) and self.text(node.value.func).endswith(PLACES):
             yield node, "cutlass.Int32(0)", "block 0"
         if not isinstance(node.ctx, ast.Load | ast.Store) or not isinstance(node.slice, ast.Tuple):
+            return
+        if node in self._types:  # Each edit of one ends the trace.
             return
         plain = ast.Constant | ast.Slice | ast.Starred
         indices = [x for x in node.slice.elts if not isinstance(x, plain)]
