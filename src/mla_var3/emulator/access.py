@@ -20,6 +20,7 @@ from mla_var3.emulator.formats import U64
 from mla_var3.emulator.local import Local
 from mla_var3.emulator.touched import Access
 from mla_var3.emulator.windows import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+from mla_var3.emulator.within import withhold
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -185,11 +186,12 @@ class Memory:
         warp: Any,
         lane: Any,
         pc: int,
+        as_one: bool = False,
     ) -> None:
         """Check stores of lanes [n] of ``size`` bytes at ``at`` [n], and do them.
 
         ``values`` [n, ...], or one for all lanes, go to the elements ``places`` [n, ...] of
-        ``view``, a view of shared memory.
+        ``view``, a view of shared memory. With ``as_one`` each warp stores as a whole.
         """
         m = self.machine
         for rows in by_warps(at, warp) if m.checks else TOGETHER:
@@ -197,7 +199,8 @@ class Memory:
             here = list(zip([p[rows] for p in places], own, strict=True))
             if m.checks:
                 g = m.shared.granules(at[rows], size)
-                m.shadow.thread_write(g, warp[rows], lane[rows], pc, partial(_alike, view, here))
+                alike = partial(_alike, view, here)
+                m.shadow.thread_write(g, warp[rows], lane[rows], pc, alike, as_one)
             for place, value in here:
                 view[place] = value
 
@@ -289,6 +292,7 @@ class Memory:
                 self._put(region, at[rows], width, taken, who[rows], pc, order)
         if order != "weak":
             m.words.release(address, m.warp[s], order in RELEASES or m.model.relaxed_publishes)
+            withhold(m, s, pc)
             if m.trace is not None:
                 m.trace.write_words(m.number, address, m.warp[s], pc)
 
