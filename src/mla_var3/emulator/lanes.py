@@ -32,7 +32,8 @@ class Lanes:
     Attributes:
         met: Numbers up to which each lane has met others of its warp [warps, lanes]. A lane knows
             an access of another if neither has met others at a smaller number only.
-        copied: Numbers of each warp's cp.async up to which all of its lanes have waited [warps].
+        waited: Numbers of each warp's cp.async up to which lanes waited for their own [warps].
+        copied: Those up to which the lanes have met since [warps].
         wrote: Warps, as a mask, whose lanes wrote shared memory and may not have met since.
         read: The same of reads.
         stored: The same of writes to global memory.
@@ -44,13 +45,14 @@ class Lanes:
 
     def __init__(self, warps: int) -> None:
         self.met = np.zeros((warps, LANES), np.int64)
+        self.waited = np.zeros(warps, np.int64)
         self.copied = np.zeros(warps, np.int64)
         self.start(0, 0)
 
     def start(self, numbers: Any, copies: Any) -> None:
         """A new cluster: all numbers so far are those of clusters before."""
         self.met[:] = numbers
-        self.copied[:] = copies
+        self.waited[:] = self.copied[:] = copies
         self.wrote = self.read = self.stored = self.loaded = 0
         self.stores: list[tuple[Any, Any]] = []
         self.withheld: dict[tuple[int, int], int] = {}
@@ -66,6 +68,11 @@ class Lanes:
         self.read &= ~warps
         self.stored &= ~warps
         self.loaded &= ~warps
+
+    def wait(self, warp: int, number: int) -> None:
+        """Lanes of a warp have each waited for their own cp.async up to a number."""
+        self.waited[warp] = number
+        self.wrote |= 1 << warp
 
     def store(self, region: Any, g: Any, warps: int) -> None:
         """Lanes of some of these warps, a mask, write granules of global memory."""

@@ -208,7 +208,7 @@ class Shadow:
             (writer == CP_ASYNC * clocks.warps + mine)
             & (other != its)
             & (number > clocks.lanes.copied[mine])
-            & (number <= clocks.seen[mine, writer])  # Others are reported anyway.
+            & (number <= clocks.lanes.waited[mine])
         )
         if same is not None and self.model.equal_stores and np.count_nonzero(late):
             late &= ~((stamps & PC_MASK == pc) & same()[:, None])
@@ -407,7 +407,6 @@ class Shadow:
         by = event.warp
         if event.unit == CP_ASYNC and lane is not None:
             by = lane
-            self.clocks.lanes.wrote |= 1 << event.warp
         elif lane is not None:
             self._for_lane("write", g, event, pc, lane)
         m, g = memory.last.at(g)

@@ -89,7 +89,10 @@ class CpAsync(Unit):
         for w in self.machine.warps_of(s):
             mine = self.groups[w].committed
             while len(mine) > most:
-                clocks.finish(w, CP_ASYNC * clocks.warps + w, mine.popleft())
+                chain, number = CP_ASYNC * clocks.warps + w, mine.popleft()
+                if clocks.seen[w, chain] < number:
+                    clocks.finish(w, chain, number)
+                    clocks.lanes.wait(w, number)
 
     def arrive(self, address: Any, noinc: bool, s: Any, pc: int) -> None:
         """``cp.async.mbarrier.arrive``: arrive once all earlier copies of the thread are done."""
