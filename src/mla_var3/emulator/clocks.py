@@ -177,10 +177,7 @@ class Clocks:
             np.maximum(seen, vector, out=seen)
         if self.lanes.open & bits(warps[0], warps[-1]):
             # What a lane had told of, all who waited know.
-            met = self.lanes.met
-            met[warps] = np.maximum(met[warps], vector[warps][:, None])
-            copies = CP_ASYNC * self.warps
-            self.lanes.copied[warps] = [self.seen[w, copies + w] for w in warps]
+            self.lanes.told(warps, vector)
 
     def publish(self, warps: list[int], vector: Vector) -> None:
         """Add what warps, in order, know to ``vector``."""

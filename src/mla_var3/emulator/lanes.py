@@ -69,6 +69,20 @@ class Lanes:
         self.stored &= ~warps
         self.loaded &= ~warps
 
+    def told(self, warps: list[int], vector: NDArray[np.int64]) -> None:
+        """Warps, in order, have waited for what ``vector`` knows: all lanes know of it."""
+        first, last = warps[0], warps[-1]
+        if last - first == len(warps) - 1:
+            rows: Any = slice(first, last + 1)
+        else:
+            rows = np.array(warps)
+        self.met[rows] = np.maximum(self.met[rows], vector[rows, None])
+        self.copied[rows] = self.waited[rows]
+
+    def bound(self, low: int, high: int) -> int:
+        """All lanes of the warps from ``low`` to ``high`` have met others at this number."""
+        return int(self.met[low : high + 1].min())
+
     def wait(self, warp: int, number: int) -> None:
         """Lanes of a warp have each waited for their own cp.async up to a number."""
         self.waited[warp] = number

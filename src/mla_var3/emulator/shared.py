@@ -116,9 +116,9 @@ class Shadow:
         self.lives(g, warp, pc)
         low, high = int(warp[0]), int(warp[-1])
         lanes, warps = self.clocks.lanes, bits(low, high)
+        self._after_writes("read", g, warp, lane, pc)
         if lanes.wrote & warps:
             self._after_lanes("read", g, warp, lane, pc)
-        self._after_writes("read", g, warp, lane, pc)
         last = self.memory.last
         if as_one:
             lane = lane + AS_ONE
@@ -146,8 +146,8 @@ class Shadow:
         warp writes as a whole, and its lanes have met.
         """
         self.lives(g, warp, pc)
-        self._among_lanes(g, warp, lane, pc, same)
         self._after_writes("write", g, warp, lane, pc, same)
+        self._among_lanes(g, warp, lane, pc, same)
         self._after_reads(g, warp, lane, pc)
         self._write(g, warp, lane, pc, as_one)
 
@@ -162,8 +162,8 @@ class Shadow:
         """Lanes change granules as one; ``plain`` are those that no atomic wrote last."""
         self.lives(g, warp, pc)
         if plain.any():
-            self._among_lanes(g[plain], warp[plain], lane[plain], pc)
             self._after_writes("read", g[plain], warp[plain], lane[plain], pc)
+            self._among_lanes(g[plain], warp[plain], lane[plain], pc)
         self._after_reads(g, warp, lane, pc)
         self._write(g, warp, lane, pc)
 
@@ -177,10 +177,18 @@ class Shadow:
     ) -> None:
         """Report a write that nothing orders after what another lane of its warp did."""
         lanes = self.clocks.lanes
-        if not len(g) or not (lanes.wrote | lanes.read) & bits(int(warp[0]), int(warp[-1])):
+        if not len(g) or not lanes.open:
             return
-        self._after_lanes("write", g, warp, lane, pc, same)
+        low, high = int(warp[0]), int(warp[-1])
+        warps = bits(low, high)
+        if lanes.wrote & warps:
+            self._after_lanes("write", g, warp, lane, pc, same)
+        if not lanes.read & warps:
+            return
+        bound = lanes.bound(low, high) + 1
         stamps = self.memory.last.granules.read[warp[:, None], g]
+        if not np.count_nonzero(stamps >= bound << NUMBER):
+            return
         late = lanes.apart(warp[:, None], lane[:, None], detail(stamps), stamps >> NUMBER)
         if np.count_nonzero(late):
             i, j = np.argwhere(late)[0]
@@ -199,16 +207,24 @@ class Shadow:
         same: Callable[[], NDArray[np.bool_]] | None = None,
     ) -> None:
         """Report what nothing orders after the last write by another lane of the same warp."""
-        m, clocks = self.memory.last.each(g), self.clocks
-        writer, stamps = m.writer[g], m.written[g]
-        mine, its, other = warp[:, None], lane[:, None], detail(stamps)
-        number = stamps >> NUMBER
-        late = (writer == mine) & clocks.lanes.apart(mine, its, other, number)
+        m, clocks, lanes = self.memory.last.granules, self.clocks, self.clocks.lanes
+        low, high, mine = int(warp[0]), int(warp[-1]), warp[:, None]
+        writer = m.writer[g]
+        own = writer == mine
+        copied = np.count_nonzero(lanes.copied[low : high + 1] != lanes.waited[low : high + 1])
+        if not copied and not np.count_nonzero(own):
+            return
+        stamps = m.written[g]
+        own &= stamps >= (lanes.bound(low, high) + 1) << NUMBER
+        if not copied and not np.count_nonzero(own):
+            return
+        its, other, number = lane[:, None], detail(stamps), stamps >> NUMBER
+        late = own & lanes.apart(mine, its, other, number)
         late |= (
             (writer == CP_ASYNC * clocks.warps + mine)
             & (other != its)
-            & (number > clocks.lanes.copied[mine])
-            & (number <= clocks.lanes.waited[mine])
+            & (number > lanes.copied[mine])
+            & (number <= lanes.waited[mine])
         )
         if same is not None and self.model.equal_stores and np.count_nonzero(late):
             late &= ~((stamps & PC_MASK == pc) & same()[:, None])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.clocks import CP_ASYNC, NUMBER, detail
+from mla_var3.emulator.clocks import NUMBER, detail
 from mla_var3.emulator.lanes import AS_ONE, LANES
 
 if TYPE_CHECKING:
@@ -19,20 +19,19 @@ REST = (1 << NUMBER) - 1
 
 def meet(machine: Machine, s: Any) -> None:
     """Lanes of ``s`` wait for each other: each knows what the others of its warp did before."""
-    clocks = machine.clocks
-    lanes, seen = clocks.lanes, clocks.seen
-    if not lanes.open:
-        return
-    for w in _open(machine, s):
+    lanes, seen = machine.clocks.lanes, machine.clocks.seen
+    warps = _open(machine, s)
+    every = _all(machine, s) if warps else False
+    for w in warps:
         number = int(seen[w, w])
-        here = _lanes(machine, s, w)
-        if len(here) >= machine.live[w]:
+        here = None if every else _lanes(machine, s, w)
+        if here is None or len(here) >= machine.live[w]:
             lanes.met[w] = number
             lanes.close(1 << w)
         else:
             lanes.met[w, here] = number
-        lanes.copied[w] = seen[w, CP_ASYNC * clocks.warps + w]
-        seen[w, w] += 1
+        lanes.copied[w] = lanes.waited[w]
+        seen[w, w] = number + 1
 
 
 def withhold(machine: Machine, s: Any, pc: int) -> None:
@@ -41,9 +40,10 @@ def withhold(machine: Machine, s: Any, pc: int) -> None:
     A warp has one number for all lanes. So what the others did and have not told of gets a later
     number, as if they did it behind the release.
     """
-    if not machine.clocks.lanes.open:
+    warps = _open(machine, s)
+    if not warps or _all(machine, s):
         return
-    for w in _open(machine, s):
+    for w in warps:
         here = _lanes(machine, s, w)
         if len(here) < machine.live[w]:
             _held_back(machine, w, here, pc)
@@ -52,7 +52,13 @@ def withhold(machine: Machine, s: Any, pc: int) -> None:
 def _open(machine: Machine, s: Any) -> list[int]:
     """Warps of ``s`` whose lanes may have done something that others do not know."""
     lanes = machine.clocks.lanes.open
-    return [w for w in machine.warps_of(s) if lanes >> w & 1]
+    return [w for w in machine.warps_of(s) if lanes >> w & 1] if lanes else []
+
+
+def _all(machine: Machine, s: Any) -> bool:
+    """Whether all live lanes of their warps are in ``s``."""
+    live = machine.live
+    return len(machine.ids[s]) == sum(live[w] for w in machine.warps_of(s))
 
 
 def _lanes(machine: Machine, s: Any, warp: int) -> NDArray[np.int64]:
