@@ -108,6 +108,20 @@ def test_a_lane_may_use_its_own_bytes_again(options) -> None:
     )
 
 
+@MODELS
+@pytest.mark.parametrize(("value", "alike"), [("7", True), ("%r1", False)])
+def test_lanes_that_all_store_the_same_word(model, value: str, alike: bool) -> None:
+    """Each finds what it stored, if all store the same; by the letter it is a race anyway."""
+    edits = {
+        "first": f"@!%p3 st.shared.u32 [%r2], {value};",
+        "then": "@!%p3 ld.shared.u32 %r9, [%r2];",
+    }
+    edits["between"] = ""
+    edits["start"] = f"{WORDS} setp.gt.u32 %p3, %r1, 31;"
+    found = pairs(kernel("store", "nothing", "load"), Options(model=model), edits)
+    assert found == (set() if alike and model is DEFAULT else {("warp-race", "first", "then")})
+
+
 #: Lanes of warp 0 write, one of them arrives for all, and warp 1 reads.
 ARRIVAL = Snippet(
     {

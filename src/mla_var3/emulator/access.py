@@ -194,6 +194,8 @@ class Memory:
         ``view``, a view of shared memory. With ``as_one`` each warp stores as a whole.
         """
         m = self.machine
+        if m.checks and len(at) > 1 and at[0] == at[-1] and m.model.equal_stores:
+            as_one = as_one or _is_one(at, values)
         for rows in by_warps(at, warp) if m.checks else TOGETHER:
             own = [v[rows] if np.ndim(v) else v for v in values]
             here = list(zip([p[rows] for p in places], own, strict=True))
@@ -390,6 +392,12 @@ class Memory:
             for target, value in zip(out, old, strict=True):
                 target[part] = value
         return out
+
+
+def _is_one(at: Any, values: list[Any]) -> bool:
+    """Whether all threads store the same to one place: each then finds there what it stored."""
+    same = (np.ndim(v) == 0 or not np.count_nonzero(v != v[0]) for v in values)
+    return not np.count_nonzero(at != at[0]) and all(same)
 
 
 def _alike(view: Any, stores: list[tuple[Any, Any]]) -> Any:
