@@ -18,7 +18,7 @@ LANES = 32
 #: Added to the lane of an access that a warp makes as one, such as ``ldmatrix``.
 AS_ONE = 32
 #: Stores to global memory that are kept, to hold them back from a release by other lanes.
-MOST_STORES = 256
+MOST_STORES = 1024
 
 
 def bits(low: int, high: int) -> int:
@@ -61,6 +61,11 @@ class Lanes:
     def open(self) -> int:
         """Warps, as a mask, of which a lane may have done something that others do not know."""
         return self.wrote | self.read | self.stored | self.loaded
+
+    @property
+    def tellable(self) -> int:
+        """The same, of what a release tells of: all but reads of global memory."""
+        return self.wrote | self.read | self.stored
 
     def close(self, warps: int) -> None:
         """All lanes of these warps, a mask, have met."""

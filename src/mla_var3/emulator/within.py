@@ -20,7 +20,7 @@ REST = (1 << NUMBER) - 1
 def meet(machine: Machine, s: Any) -> None:
     """Lanes of ``s`` wait for each other: each knows what the others of its warp did before."""
     lanes, seen = machine.clocks.lanes, machine.clocks.seen
-    warps = _open(machine, s)
+    warps = _open(machine, s, machine.clocks.lanes.open)
     every = _all(machine, s) if warps else False
     for w in warps:
         number = int(seen[w, w])
@@ -40,7 +40,7 @@ def withhold(machine: Machine, s: Any, pc: int) -> None:
     A warp has one number for all lanes. So what the others did and have not told of gets a later
     number, as if they did it behind the release.
     """
-    warps = _open(machine, s)
+    warps = _open(machine, s, machine.clocks.lanes.tellable)
     if not warps or _all(machine, s):
         return
     for w in warps:
@@ -49,9 +49,8 @@ def withhold(machine: Machine, s: Any, pc: int) -> None:
             _held_back(machine, w, here, pc)
 
 
-def _open(machine: Machine, s: Any) -> list[int]:
-    """Warps of ``s`` whose lanes may have done something that others do not know."""
-    lanes = machine.clocks.lanes.open
+def _open(machine: Machine, s: Any, lanes: int) -> list[int]:
+    """Warps of ``s`` that are in a mask."""
     return [w for w in machine.warps_of(s) if lanes >> w & 1] if lanes else []
 
 
@@ -120,7 +119,7 @@ def _global(machine: Machine, warp: int, here: Any, number: int) -> int | None:
     for region, g in machine.clocks.lanes.stores:
         if region.shadow is None or region.shadow.writes is None:
             continue
-        t, at = region.shadow.writes, np.unique(g)
+        t, at = region.shadow.writes, np.asarray(g)
         at = at[(t.cluster[at] == cluster) & (t.chain[at] == warp)]
         at = at[_late(machine, warp, here, t.stamp[at])]
         if len(at):
