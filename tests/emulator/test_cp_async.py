@@ -67,21 +67,25 @@ def test_groups_of_each_warp_are_waited_for_oldest_first() -> None:
     assert [list(g.committed) for g in unit.groups] == [[], []]
 
 
+@pytest.mark.parametrize("lane", [3, 5])
 @pytest.mark.parametrize("waits", [False, True])
-def test_bytes_are_there_for_who_has_waited(waits: bool) -> None:
+def test_bytes_are_there_for_who_has_waited(waits: bool, lane: int) -> None:
+    """Once lane 5 has waited for its bytes, others of its warp still have to meet it."""
     m, unit = ready()
     s = slice(0, 32)
     unit.copy(np.uint32(AT) + 16 * np.arange(32, dtype=np.uint32), np.uint64(BASE), 16, None, s, 1)
     unit.commit(s)
     if waits:
         unit.wait(0, s)
-    m.memory.load("shared", np.uint32(AT + 16 * 5), 4, 1, slice(3, 4), 2, "weak")
+    m.memory.load("shared", np.uint32(AT + 16 * 5), 4, 1, slice(lane, lane + 1), 2, "weak")
     found = [(d.kind, d.at.pc, d.other.pc) for d in m.reporter.diagnostics]
-    assert found == ([] if waits else [("race", 2, 1)])
-    if found:
+    if waits:
+        assert found == ([("warp-race", 2, 1)] if lane == 3 else [])
+    else:
+        assert found == [("race", 2, 1)]
         assert m.reporter.diagnostics[0].message == (
-            f"shared {AT + 80:#x} is written by cp.async of warp 0 and read by thread 3 (warp 0, "
-            "lane 3), and nothing orders the two"
+            f"shared {AT + 80:#x} is written by cp.async of warp 0 and read by thread {lane} (warp "
+            f"0, lane {lane}), and nothing orders the two"
         )
 
 

@@ -96,7 +96,7 @@ def test_the_report_names_both_clusters_and_the_thread() -> None:
     from mla_var3.emulator.launcher import launch
 
     arrays = [np.zeros(n, np.uint32) for n in COUNTER.words]
-    done = launch(COUNTER.text({"meet": ""}), arrays, 4, 64)
+    done = launch(COUNTER.text({"meet": "bar.warp.sync -1;"}), arrays, 4, 64)
     said = [str(d) for d in done.diagnostics]
     assert any(
         "global byte 128 of (192,) uint32 is written by cluster 0" in text

@@ -20,6 +20,7 @@ from mla_var3.emulator.formats import U64
 from mla_var3.emulator.local import Local
 from mla_var3.emulator.touched import Access
 from mla_var3.emulator.windows import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+from mla_var3.emulator.within import withhold
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -185,19 +186,23 @@ class Memory:
         warp: Any,
         lane: Any,
         pc: int,
+        as_one: bool = False,
     ) -> None:
         """Check stores of lanes [n] of ``size`` bytes at ``at`` [n], and do them.
 
         ``values`` [n, ...], or one for all lanes, go to the elements ``places`` [n, ...] of
-        ``view``, a view of shared memory.
+        ``view``, a view of shared memory. With ``as_one`` each warp stores as a whole.
         """
         m = self.machine
+        if m.checks and len(at) > 1 and at[0] == at[-1] and m.model.equal_stores:
+            as_one = as_one or _is_one(at, values)
         for rows in by_warps(at, warp) if m.checks else TOGETHER:
             own = [v[rows] if np.ndim(v) else v for v in values]
             here = list(zip([p[rows] for p in places], own, strict=True))
             if m.checks:
                 g = m.shared.granules(at[rows], size)
-                m.shadow.thread_write(g, warp[rows], lane[rows], pc, partial(_alike, view, here))
+                alike = partial(_alike, view, here)
+                m.shadow.thread_write(g, warp[rows], lane[rows], pc, alike, as_one)
             for place, value in here:
                 view[place] = value
 
@@ -289,6 +294,7 @@ class Memory:
                 self._put(region, at[rows], width, taken, who[rows], pc, order)
         if order != "weak":
             m.words.release(address, m.warp[s], order in RELEASES or m.model.relaxed_publishes)
+            withhold(m, s, pc)
             if m.trace is not None:
                 m.trace.write_words(m.number, address, m.warp[s], pc)
 
@@ -386,6 +392,12 @@ class Memory:
             for target, value in zip(out, old, strict=True):
                 target[part] = value
         return out
+
+
+def _is_one(at: Any, values: list[Any]) -> bool:
+    """Whether all threads store the same to one place: each then finds there what it stored."""
+    same = (np.ndim(v) == 0 or not np.count_nonzero(v != v[0]) for v in values)
+    return not np.count_nonzero(at != at[0]) and all(same)
 
 
 def _alike(view: Any, stores: list[tuple[Any, Any]]) -> Any:

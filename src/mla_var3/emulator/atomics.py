@@ -8,6 +8,7 @@ import numpy as np
 
 from mla_var3.emulator import formats
 from mla_var3.emulator.formats import F16, F32, F64, U16
+from mla_var3.emulator.within import withhold
 
 if TYPE_CHECKING:
     from mla_var3.emulator.access import Memory
@@ -78,6 +79,7 @@ def atomic(
     if signal:
         whole = order in RELEASES or m.model.relaxed_publishes
         m.words.release(address, m.warp[s], whole, not (learns and whole))
+        withhold(m, s, pc)
         if m.trace is not None:
             m.trace.write_words(m.number, address, m.warp[s], pc)
     m.progress += 1

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3.emulator.lanes import LANES, Lanes, bits
+
 Vector = NDArray[np.int64]
 GENERIC, WGMMA, CP_ASYNC, BULK, STORE, STORED, GRID, ABROAD = range(8)
 TENSOR, TENSOR_LOAD, TENSOR_STORE = range(8, 11)
@@ -36,8 +38,8 @@ UNITS = (
 OF_WARPS = 3
 #: Chains of other kinds that there is room for at first, per CTA.
 ROOM = 48
-#: A stamp is an event's number, the lane (of a thread) or the warp (of a unit), and the
-#: instruction (see ``ptx.MAX_INSTRUCTIONS``).
+#: A stamp is an event's number, the lane (of a thread, and of a cp.async) or the warp (of any other
+#: unit), and the instruction (see ``ptx.MAX_INSTRUCTIONS``).
 PC_BITS, DETAIL_BITS = 20, 10
 PC_MASK, DETAIL_MASK = (1 << PC_BITS) - 1, (1 << DETAIL_BITS) - 1
 NUMBER = PC_BITS + DETAIL_BITS
@@ -48,8 +50,8 @@ def stamp(number: Any, detail: Any, pc: int) -> Any:
     return number << NUMBER | detail << PC_BITS | pc
 
 
-def detail(stamped: int) -> int:
-    """The lane or the warp of a stamp."""
+def detail(stamped: Any) -> Any:
+    """The lane or the warp of a stamp, or those of several."""
     return stamped >> PC_BITS & DETAIL_MASK
 
 
@@ -91,6 +93,7 @@ class Clocks:
             np.zeros((warps, self.room), np.int64) for _ in range(4)
         )
         self.issued = np.zeros(self.room, np.int64)
+        self.lanes = Lanes(warps)
         self.start()
 
     def start(self) -> None:
@@ -104,6 +107,10 @@ class Clocks:
         self.fences: dict[str, list[list[int]]] = {
             space: [[] for _ in range(self.warps)] for space in ("shared", "global")
         }
+        copies = CP_ASYNC * self.warps
+        self.lanes.start(top[: self.warps, None], top[copies : copies + self.warps])
+        #: Per warp its numbers at its last two releases.
+        self.told = [(int(n), int(n)) for n in top[: self.warps]]
         self.seen[self.own, self.own] += 1
         #: Each warp's number when it began.
         self.began = self.seen[self.own, self.own].copy()
@@ -150,8 +157,11 @@ class Clocks:
     # Warps ------------------------------------------------------------------------------------
     def tick(self, warps: Any) -> None:
         """Warps have released: what they do from now on is later."""
+        told, seen = self.told, self.seen
         for w in warps:
-            self.seen[w, w] += 1
+            number = int(seen[w, w])
+            told[w] = told[w][1], number
+            seen[w, w] = number + 1
 
     def fence(self, warp: int, spaces: tuple[str, ...]) -> None:
         """A proxy fence: what the warp knows is visible to asynchronous units."""
@@ -165,6 +175,9 @@ class Clocks:
         """Warps, in order, have learned what ``vector`` knows."""
         for seen in self.of(warps):
             np.maximum(seen, vector, out=seen)
+        if self.lanes.open & bits(warps[0], warps[-1]):
+            # What a lane had told of, all who waited know.
+            self.lanes.told(warps, vector)
 
     def publish(self, warps: list[int], vector: Vector) -> None:
         """Add what warps, in order, know to ``vector``."""
@@ -195,6 +208,7 @@ class Clocks:
     def who(self, chain: int, stamped: int) -> str:
         """Who left a stamp whose number is of a chain, in words."""
         unit = self.units[chain]
+        who = detail(stamped)
         if unit == GENERIC:
-            return self.thread(chain, detail(stamped))
-        return self.name(unit, detail(stamped))
+            return self.thread(chain, who & LANES - 1)
+        return self.name(unit, chain % self.warps if unit == CP_ASYNC else who)

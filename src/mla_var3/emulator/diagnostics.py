@@ -15,6 +15,7 @@ from mla_var3.gpuless.ptx import Kernel
 #: Every kind of diagnostic and what it means.
 KINDS = {
     "race": "two accesses to the same bytes, at least one a write, that nothing orders",
+    "warp-race": "the same by two lanes of one warp, which nothing makes meet in between",
     "global-race": "two accesses to the same global bytes, one or both writes, that nothing orders",
     "missing-proxy-fence": "bytes written by threads are read by an asynchronous unit, unfenced",
     "uninitialized-read": "bytes are read that nothing has written",

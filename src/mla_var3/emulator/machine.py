@@ -31,6 +31,7 @@ from mla_var3.emulator.trace import Trace
 from mla_var3.emulator.units.base import Unit
 from mla_var3.emulator.units.pending import PendingRegisters
 from mla_var3.emulator.units.registry import UNITS
+from mla_var3.emulator.within import meet
 from mla_var3.emulator.words import Words
 from mla_var3.errors import EmulatorError
 
@@ -295,6 +296,11 @@ class Machine:
             f"the instruction {op:.60} is not emulated at {self.reporter.site(pc)}: "
             f"{forms.why(op)}{others}"
         )
+
+    def met(self, s: Any) -> None:
+        """Lanes of ``s`` run an instruction that none runs before the others of its warp come."""
+        if self.model.collectives_order and self.clocks.lanes.open:
+            meet(self, s)
 
     def rank_of(self, address: Any, s: Any) -> Any:
         """``getctarank``."""

@@ -124,6 +124,7 @@ class Meetings:
         for fragment in barrier.waiting:
             m.scheduler.free(fragment)
             m.clocks.join(fragment.warps, barrier.vector)
+            m.clocks.lanes.close(sum(1 << w for w in fragment.warps))
         self.over[key] = self.named.pop(key)
         return barrier
 

@@ -50,6 +50,9 @@ class Model:
             of the address, so that a tile need not start where its pattern does.
         compiler_inits: An mbarrier that a compiler of tiles (Triton's) initializes reaches
             asynchronous copies once a barrier of the threads orders the two, without a fence.
+        collectives_order: Lanes of a warp that run an instruction together (shuffles, votes,
+            ``ldmatrix``, products) know then what the others did before, as at ``bar.warp.sync``.
+            ``elect`` is none of these: what it chooses one lane for, others may lag behind.
         lanes_by_warp: A warp's ``tcgen05.ld`` and ``st`` find its own quarter of the lanes where
             the bits of the lane in the address are among those of the quarter: 0 in any warp, 32 in
             the second and fourth.
@@ -71,6 +74,7 @@ class Model:
     commits_in_order: bool = True
     swizzle_by_address: bool = True
     compiler_inits: bool = True
+    collectives_order: bool = True
     lanes_by_warp: bool = True
 
 
@@ -92,6 +96,7 @@ STRICT = Model(
     commits_in_order=False,
     swizzle_by_address=False,
     compiler_inits=False,
+    collectives_order=False,
     lanes_by_warp=False,
 )
 #: The default for who writes ``tcgen05.fence`` and ``wait::ld`` wherever the PTX ISA asks for them.

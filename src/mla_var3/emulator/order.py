@@ -42,6 +42,11 @@ AFTER_READ = {
     TENSOR: "tcgen05.commit to an mbarrier, and a wait on it by the writer",
     GRID: "griddepcontrol.wait before memory of the grid before is touched",
 }
+#: What orders an access of a lane after one of another lane of its warp.
+WITHIN = "sync_warp (or another barrier of both lanes) between the two"
+AFTER_COPY = "sync_warp (or another barrier of both lanes) between cp.async.wait_group and this"
+#: What orders accesses of lanes for whom another lane of their warp releases.
+TOLD_FOR_OTHERS = "sync_warp before one lane tells for its warp"
 
 
 def unfenced(

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.clocks import BULK, GRID, NUMBER, PC_MASK, Vector
+from mla_var3.emulator.clocks import BULK, GRID, NUMBER, PC_MASK, Vector, detail
 from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.formats import U64
+from mla_var3.emulator.lanes import bits
 from mla_var3.emulator.options import Model
-from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
+from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, TOLD_FOR_OTHERS, WITHIN, unfenced
 from mla_var3.emulator.touched import MANY, Access, GridBefore, Last, Touched
 from mla_var3.emulator.unused import RacingReads
 from mla_var3.emulator.words import Board
@@ -174,6 +175,9 @@ class GlobalMemory:
         if self.before is not None:
             self._overlaps(self.before, region, g, a)
         t = region.shadow
+        lanes = a.words.clocks.lanes
+        if a.chain is a.warp and len(a.warp) and (lanes.stored or lanes.loaded):
+            self._among_lanes(t, region, np.asarray(g), a)
         if t.writes is not None:
             self._against(t.writes, region, g, a, "written")
             self._fenced(t.writes, region, g, a)
@@ -182,8 +186,48 @@ class GlobalMemory:
             if t.reads is not None:
                 self._against(t.reads, region, g, a, "read")
             t.write(g, a)
+            if a.chain is a.warp and len(a.warp):
+                lanes.store(region, g, bits(int(a.warp[0]), int(a.warp[-1])))
         elif not a.atomic:  # Synchronizing reads do not conflict with the writes they wait for.
             t.read(g, a)
+            if a.chain is a.warp and len(a.warp):
+                lanes.loaded |= bits(int(a.warp[0]), int(a.warp[-1]))
+
+    def _among_lanes(self, t: Touched, region: Region, g: Any, a: Access) -> None:
+        """Report an access that nothing orders after one of another lane of its warp."""
+        lanes = a.words.clocks.lanes
+        warps = bits(int(a.warp[0]), int(a.warp[-1]))
+        found = [("written", t.writes)] if lanes.stored & warps else []
+        if a.writing and lanes.loaded & warps:
+            t.settle()
+            found.append(("read", t.reads))
+        for was, last in found:
+            if last is None:
+                continue
+            stamps = last.stamp[g]
+            late = (last.cluster[g] == a.cluster) & (last.chain[g] == a.warp)
+            late &= lanes.apart(a.warp, a.detail, detail(stamps), stamps >> NUMBER)
+            if a.atomic:
+                late &= ~last.atomic[g]
+            if was == "written":
+                late &= ~np.asarray(a.equal)
+            if np.count_nonzero(late):
+                self._within(last, region, int(np.argmax(late)), g, a, was)
+
+    def _within(self, last: Last, region: Region, i: int, g: Any, a: Access, was: str) -> None:
+        """Report a race of two lanes of one warp."""
+        q = int(g[i])
+        before, now = self._who(last, q, a), a.who(i)
+        self.reporter.add(
+            "warp-race",
+            a.pc,
+            f"{self._place(region, q)} is {was} by {before} and "
+            f"{'written' if a.writing else 'read'} by {now}, and nothing orders these two lanes",
+            int(last.stamp[q]) & PC_MASK,
+            now,
+            before,
+            WITHIN,
+        )
 
     def _overlaps(self, before: GridBefore, region: Region, g: Any, a: Access) -> None:
         """Report an access to what the grid before touched, when it may still run."""
@@ -340,6 +384,10 @@ class GlobalMemory:
         units = a.words.clocks.units
         after = AFTER_WRITE if was == "written" else AFTER_READ
         own = last.cluster[q] == a.cluster
+        missing = after[units[unit]] if own else BETWEEN_CLUSTERS
+        release = a.words.clocks.lanes.withheld.get((unit, int(last.stamp[q]) >> NUMBER))
+        if own and release is not None:
+            missing = f"{TOLD_FOR_OTHERS}, at {self.reporter.site(release)}"
         self.reporter.add(
             "global-race",
             a.pc,
@@ -348,7 +396,7 @@ class GlobalMemory:
             int(last.stamp[q]) & PC_MASK,
             now,
             first,
-            after[units[unit]] if own else BETWEEN_CLUSTERS,
+            missing,
         )
 
     def _place(self, region: Region, q: int) -> str:

@@ -11,11 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.clocks import CP_ASYNC, NUMBER, PC_MASK, Clocks, Event, stamp
+from mla_var3.emulator.clocks import CP_ASYNC, NUMBER, PC_MASK, Clocks, Event, detail, stamp
 from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.granules import Granules, Level
+from mla_var3.emulator.lanes import AS_ONE, bits
 from mla_var3.emulator.options import Model
-from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, unfenced
+from mla_var3.emulator.order import (
+    AFTER_COPY,
+    AFTER_READ,
+    AFTER_WRITE,
+    TOLD_FOR_OTHERS,
+    WITHIN,
+    unfenced,
+)
 from mla_var3.emulator.residency import Residency
 from mla_var3.emulator.windows import SHARED_START
 
@@ -92,15 +100,30 @@ class Shadow:
 
     # Threads ----------------------------------------------------------------------------------
     def thread_read(
-        self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
+        self,
+        g: NDArray[np.int64],
+        warp: NDArray[np.int64],
+        lane: NDArray[np.int64],
+        pc: int,
+        as_one: bool = False,
     ) -> None:
-        """Lanes ``lane`` [n] of warps ``warp`` [n], in order, read granules ``g`` [n, k]."""
+        """Lanes ``lane`` [n] of warps ``warp`` [n], in order, read granules ``g`` [n, k].
+
+        With ``as_one`` each warp reads as a whole, and its lanes have met.
+        """
         if not len(g):
             return
         self.lives(g, warp, pc)
-        self._after_writes("read", g, warp, lane, pc)
-        last = self.memory.last
         low, high = int(warp[0]), int(warp[-1])
+        lanes, warps = self.clocks.lanes, bits(low, high)
+        self._after_writes("read", g, warp, lane, pc)
+        if lanes.wrote & warps:
+            self._after_lanes("read", g, warp, lane, pc)
+        last = self.memory.last
+        if as_one:
+            lane = lane + AS_ONE
+        else:
+            lanes.read |= warps
         last.reads(range(low, high + 1), np.diagonal(self.clocks.seen)[low : high + 1])
         last.granules.read[warp[:, None], g] = self.stamp(warp, lane, pc)
 
@@ -115,15 +138,18 @@ class Shadow:
         lane: NDArray[np.int64],
         pc: int,
         same: Callable[[], NDArray[np.bool_]] | None = None,
+        as_one: bool = False,
     ) -> None:
         """Lanes ``lane`` [n] of warps ``warp`` [n] write granules ``g`` [n, k].
 
-        ``same`` tells which of them [n] leave what is there, if anybody asks.
+        ``same`` tells which of them [n] leave what is there, if anybody asks. With ``as_one`` each
+        warp writes as a whole, and its lanes have met.
         """
         self.lives(g, warp, pc)
         self._after_writes("write", g, warp, lane, pc, same)
+        self._among_lanes(g, warp, lane, pc, same)
         self._after_reads(g, warp, lane, pc)
-        self._write(g, warp, lane, pc)
+        self._write(g, warp, lane, pc, as_one)
 
     def thread_atomic(
         self,
@@ -137,8 +163,103 @@ class Shadow:
         self.lives(g, warp, pc)
         if plain.any():
             self._after_writes("read", g[plain], warp[plain], lane[plain], pc)
+            self._among_lanes(g[plain], warp[plain], lane[plain], pc)
         self._after_reads(g, warp, lane, pc)
         self._write(g, warp, lane, pc)
+
+    def _among_lanes(
+        self,
+        g: NDArray[np.int64],
+        warp: NDArray[np.int64],
+        lane: NDArray[np.int64],
+        pc: int,
+        same: Callable[[], NDArray[np.bool_]] | None = None,
+    ) -> None:
+        """Report a write that nothing orders after what another lane of its warp did."""
+        lanes = self.clocks.lanes
+        if not len(g) or not lanes.open:
+            return
+        low, high = int(warp[0]), int(warp[-1])
+        warps = bits(low, high)
+        if lanes.wrote & warps:
+            self._after_lanes("write", g, warp, lane, pc, same)
+        if not lanes.read & warps:
+            return
+        bound = lanes.bound(low, high) + 1
+        stamps = self.memory.last.granules.read[warp[:, None], g]
+        if not np.count_nonzero(stamps >= bound << NUMBER):
+            return
+        late = lanes.apart(warp[:, None], lane[:, None], detail(stamps), stamps >> NUMBER)
+        if np.count_nonzero(late):
+            i, j = np.argwhere(late)[0]
+            before = self.clocks.who(int(warp[i]), int(stamps[i, j]))
+            self._within(
+                "written", g[i, j], "read", int(stamps[i, j]), before, warp[i], lane[i], pc
+            )
+
+    def _after_lanes(
+        self,
+        what: str,
+        g: NDArray[np.int64],
+        warp: NDArray[np.int64],
+        lane: NDArray[np.int64],
+        pc: int,
+        same: Callable[[], NDArray[np.bool_]] | None = None,
+    ) -> None:
+        """Report what nothing orders after the last write by another lane of the same warp."""
+        m, clocks, lanes = self.memory.last.granules, self.clocks, self.clocks.lanes
+        low, high, mine = int(warp[0]), int(warp[-1]), warp[:, None]
+        writer = m.writer[g]
+        own = writer == mine
+        copied = np.count_nonzero(lanes.copied[low : high + 1] != lanes.waited[low : high + 1])
+        if not copied and not np.count_nonzero(own):
+            return
+        stamps = m.written[g]
+        own &= stamps >= (lanes.bound(low, high) + 1) << NUMBER
+        if not copied and not np.count_nonzero(own):
+            return
+        its, other, number = lane[:, None], detail(stamps), stamps >> NUMBER
+        late = own & lanes.apart(mine, its, other, number)
+        late |= (
+            (writer == CP_ASYNC * clocks.warps + mine)
+            & (other != its)
+            & (number > lanes.copied[mine])
+            & (number <= lanes.waited[mine])
+        )
+        if same is not None and self.model.equal_stores and np.count_nonzero(late):
+            late &= ~((stamps & PC_MASK == pc) & same()[:, None])
+        if np.count_nonzero(late):
+            i, j = np.argwhere(late)[0]
+            stamped, chain = int(stamps[i, j]), int(writer[i, j])
+            before = self.clocks.who(int(warp[i]), stamped)
+            does = "read" if what == "read" else "written"
+            self._within(does, g[i, j], "written", stamped, before, warp[i], lane[i], pc, chain)
+
+    def _within(
+        self,
+        does: str,
+        q: Any,
+        was: str,
+        stamped: int,
+        before: str,
+        warp: Any,
+        lane: Any,
+        pc: int,
+        chain: int = 0,
+    ) -> None:
+        """Report a race of two lanes of one warp."""
+        now = self.clocks.thread(warp, lane)
+        copied = chain >= self.clocks.warps
+        self.reporter.add(
+            "warp-race",
+            pc,
+            f"shared {self.place(q)} is {was} by {'a cp.async of ' if copied else ''}{before} and "
+            f"{does} by {now}, and nothing orders these two lanes",
+            stamped & PC_MASK,
+            now,
+            before,
+            AFTER_COPY if copied else WITHIN,
+        )
 
     def _after_writes(
         self,
@@ -201,16 +322,27 @@ class Shadow:
             self._race_read(pc, g[i, j], int(rows[a]), self.clocks.thread(warp[i], lane[i]))
 
     def _write(
-        self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
+        self,
+        g: NDArray[np.int64],
+        warp: NDArray[np.int64],
+        lane: NDArray[np.int64],
+        pc: int,
+        as_one: bool = False,
     ) -> None:
         m = self.memory.last.granules
+        if as_one:
+            lane = lane + AS_ONE
+        elif len(warp):
+            self.clocks.lanes.wrote |= bits(int(warp[0]), int(warp[-1]))
         m.writer[g] = warp[:, None]
         m.written[g] = self.stamp(warp, lane, pc)
         m.known[g] = True
 
     # Units ------------------------------------------------------------------------------------
-    def unit_read(self, g: Any, event: Event, pc: int) -> None:
-        """A unit reads granules ``g`` (an index or a slice)."""
+    def unit_read(self, g: Any, event: Event, pc: int, lane: int | None = None) -> None:
+        """A unit reads granules ``g`` (an index or a slice) for a lane of its warp."""
+        if lane is not None:
+            self._for_lane("read", g, event, pc, lane)
         self.may_read(g, event.warp, event.unit, pc)
         self.mark_read(g, [event], pc)
 
@@ -253,12 +385,46 @@ class Shadow:
         else:
             m.read[first : first + n, g] = np.array(stamps)[:, None]
 
-    def unit_write(self, g: Any, event: Event, pc: int) -> None:
-        """A unit writes granules ``g``."""
+    def _for_lane(self, what: str, g: Any, event: Event, pc: int, lane: int) -> None:
+        """Report what a unit does for a lane, and nothing orders after other lanes of its warp."""
+        clocks, warp = self.clocks, event.warp
+        lanes = clocks.lanes
+        if not (lanes.wrote | (lanes.read if what == "write" else 0)) >> warp & 1:
+            return
+        m, q = self.memory.last.at(g)
+        rows = [("written", m.written[q], m.writer[q] == warp)]
+        if what == "write":
+            rows.append(("read", m.read[warp, q], np.True_))
+        for was, stamps, own in rows:
+            late = own & lanes.apart(warp, lane, detail(stamps), stamps >> NUMBER)
+            if np.count_nonzero(late):
+                i = int(np.argmax(late))
+                place, now = self._first(m, q, late), clocks.name(event.unit, warp)
+                before = clocks.who(warp, int(stamps[i]))
+                self.reporter.add(
+                    "warp-race",
+                    pc,
+                    f"shared {self.place(place)} is {was} by {before} and "
+                    f"{'read' if what == 'read' else 'written'} by {now} for lane {lane}, and "
+                    "nothing orders these two lanes",
+                    int(stamps[i]) & PC_MASK,
+                    now,
+                    before,
+                    WITHIN,
+                )
+                return
+
+    def unit_write(self, g: Any, event: Event, pc: int, lane: Any = None) -> None:
+        """A unit writes granules ``g`` for a lane of its warp, a cp.async for several."""
         memory, seen = self.memory, self.clocks.seen[event.warp]
         if memory.ctas > 1:
             first = g.start if isinstance(g, slice) else g[0]
             self.residency.unit(int(first) * memory.granule // memory.size, event, pc)
+        by = event.warp
+        if event.unit == CP_ASYNC and lane is not None:
+            by = lane
+        elif lane is not None:
+            self._for_lane("write", g, event, pc, lane)
         m, g = memory.last.at(g)
         bad = (m.written[g] >> NUMBER) > seen[m.writer[g]]
         if np.count_nonzero(bad):
@@ -273,7 +439,7 @@ class Shadow:
                 q, who = self._first(m, g, late[a]), self.clocks.name(event.unit, event.warp)
                 self._race_read(pc, q, int(rows[a]), who)
         m.writer[g] = event.chain
-        m.written[g] = stamp(event.number, event.warp, pc)
+        m.written[g] = stamp(event.number, by, pc)
         m.known[g] = True
         if m is memory.last.granules:
             memory.last.gather(g)
@@ -343,8 +509,15 @@ class Shadow:
             self.write_pc(q),
             after,
             wrote,
-            AFTER_WRITE[self.clocks.units[self.memory.last.last_write(q)[0]]],
+            self._missing(AFTER_WRITE, *self.memory.last.last_write(q)),
         )
+
+    def _missing(self, after: dict[int, str], chain: int, stamped: int) -> str:
+        """What would have ordered something after an access."""
+        release = self.clocks.lanes.withheld.get((chain, stamped >> NUMBER))
+        if release is not None:
+            return f"{TOLD_FOR_OTHERS}, at {self.reporter.site(release)}"
+        return after[self.clocks.units[chain]]
 
     def _race_read(self, pc: int, q: int, chain: int, after: str) -> None:
         stamped = self.memory.last.last_read(chain, q)
@@ -356,7 +529,7 @@ class Shadow:
             stamped & PC_MASK,
             after,
             read,
-            AFTER_READ[self.clocks.units[chain]],
+            self._missing(AFTER_READ, chain, stamped),
         )
 
     def _poison(self, pc: int, q: int, who: str) -> None:

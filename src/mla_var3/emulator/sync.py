@@ -12,6 +12,7 @@ from mla_var3.emulator.clocks import BULK, TENSOR, Event
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U32, U64
 from mla_var3.emulator.mbarrier import MBarrier
+from mla_var3.emulator.within import withhold
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -184,6 +185,7 @@ class Sync:
             if barrier.pending == 0:
                 self.settle(barrier, place)
         m.clocks.tick(every)
+        withhold(m, s, pc)
         m.note("arrive", s, pc)
         return state
 

@@ -47,4 +47,4 @@ def warp_barrier(op: Op) -> list[str]:
     """Lower ``bar``, ``barrier``."""
     if op.instruction.op != "bar.warp.sync":
         raise NotLowered(op.instruction.op)
-    return []  # bar.warp.sync: lanes of a warp are one actor already.
+    return [f"warps.sync({op.get(0, 'u32')}, {op.s})"]

@@ -71,7 +71,7 @@ class Bulk(Unit):
             t = self.maps.at(int(words[i]), pc)
             box = tuple(int(np.int32(x[i])) for x in coordinates)
             pairs = self._targets(int(place[i]), int(bars[i]), masks, i, pair)
-            self._load(t, t.counted(box), pairs, int(m.warp[ids[i]]), pc)
+            self._load(t, t.counted(box), pairs, int(ids[i]), pc)
         m.note("TMA load", s, pc)
 
     def _targets(
@@ -95,22 +95,23 @@ class Bulk(Unit):
         t: TensorMap,
         box: tuple[int, ...],
         pairs: list[tuple[int, int]],
-        warp: int,
+        thread: int,
         pc: int,
     ) -> None:
         m = self.machine
+        warp = int(m.warp[thread])
         data = self._fetch(t, box, m.sync.event(pairs[0][1], warp), pc)
         if data is None:
             return
         for to, bar in pairs:
             if self.boxes.placed(t, to, pc):
                 event = m.sync.event(bar, warp)
-                self._write_box(t, to, data, event, pc)
+                self._write_box(t, to, data, event, int(m.lane[thread]), pc)
                 m.sync.complete(bar, t.count, event, pc)
         m.counts.tma(pc, t.count * len(pairs), t.count, "read")
 
     def _write_box(
-        self, t: TensorMap, at: int, data: NDArray[np.uint8], event: Event, pc: int
+        self, t: TensorMap, at: int, data: NDArray[np.uint8], event: Event, lane: int, pc: int
     ) -> None:
         m = self.machine
         chunks, granules = self.boxes.place(t, at)
@@ -120,7 +121,7 @@ class Bulk(Unit):
             m.shared.views[16][chunks] = data.view(np.complex128)
         if m.checks:
             m.shared.swizzles[chunks] = t.swizzle + 1 if t.count % 16 == 0 else 0
-            m.shadow.unit_write(granules, event, pc)
+            m.shadow.unit_write(granules, event, pc, lane)
             m.sync.overwritten(np.array([at]), t.count, pc, slice(0, 1))
 
     def _fetch(
@@ -178,7 +179,7 @@ class Bulk(Unit):
         region, view, clip, at = found
         read, stored = self.stores.event(thread, pc)
         self.stores.traced("store", int(m.warp[thread]), pc, t.count)
-        data = self._read_box(t, place, read, pc).reshape(t.shape[::-1])
+        data = self._read_box(t, place, read, int(m.lane[thread]), pc).reshape(t.shape[::-1])
         inside = data[tuple(slice(a, b) for a, b in clip[::-1])]
         self.boxes.touched(region, at, view, stored, pc, True, bool(operation))
         if operation:
@@ -195,11 +196,11 @@ class Bulk(Unit):
             view[...] = inside
         m.counts.tma(pc, t.count, t.count, "write")
 
-    def _read_box(self, t: TensorMap, place: int, event: Event, pc: int) -> NDArray[Any]:
+    def _read_box(self, t: TensorMap, place: int, event: Event, lane: int, pc: int) -> NDArray[Any]:
         m = self.machine
         chunks, granules = self.boxes.place(t, place)
         if m.checks:
-            m.shadow.unit_read(granules, event, pc)
+            m.shadow.unit_read(granules, event, pc, lane)
         if t.count % 16:
             raw = m.shared.bytes[place : place + t.count]
         else:
@@ -287,7 +288,7 @@ class Bulk(Unit):
                 event = m.sync.event(bar, warp)
                 m.shared.bytes[place : place + n] = region.data[at : at + n]
                 if m.checks:
-                    m.shadow.unit_write(self._span(place, n), event, pc)
+                    m.shadow.unit_write(self._span(place, n), event, pc, int(m.lane[s][i]))
                 m.sync.complete(bar, n, event, pc)
 
     def copy_out(self, to: Any, source: Any, count: Any, s: Any, pc: int) -> None:
@@ -308,7 +309,7 @@ class Bulk(Unit):
             self.stores.traced("store", int(m.warp[m.ids[s][i]]), pc, n)
             found = self._global(address, n, stored, pc, True, bool(operation))
             if m.checks:
-                m.shadow.unit_read(self._span(place, n), read, pc)
+                m.shadow.unit_read(self._span(place, n), read, pc, int(m.lane[s][i]))
             if found is None:
                 continue
             region, at = found
@@ -341,8 +342,9 @@ class Bulk(Unit):
                 continue
             event = m.sync.event(int(bars[i]), warp)
             if m.checks:
-                m.shadow.unit_read(self._span(place, size), event, pc)
-                m.shadow.unit_write(self._span(target, size), event, pc)
+                lane = int(m.lane[s][i])
+                m.shadow.unit_read(self._span(place, size), event, pc, lane)
+                m.shadow.unit_write(self._span(target, size), event, pc, lane)
             m.shared.bytes[target : target + size] = m.shared.bytes[place : place + size].copy()
             m.sync.complete(int(bars[i]), size, event, pc)
 

@@ -44,7 +44,7 @@ class CpAsync(Unit):
         keep = slice(None) if good is None else good
         m.shared.bytes[at[keep][:, None] + np.arange(count)] = data[keep]
         if m.checks:
-            self._checked(at[keep], count, m.warp[ids][keep], pc)
+            self._checked(at[keep], count, m.warp[ids][keep], m.lane[ids][keep], pc)
 
     def _fetch(self, source: Any, taken: Any, count: int, ids: Any, pc: int) -> Any:
         """What threads read: each the first ``taken`` of ``count`` bytes, and zeros behind."""
@@ -69,13 +69,14 @@ class CpAsync(Unit):
             events = chain, m.clocks.issued[chain]
             m.memory.note(region, offset, size, pc, False, lanes, False, part, events)
 
-    def _checked(self, at: Any, count: int, warps: Any, pc: int) -> None:
+    def _checked(self, at: Any, count: int, warps: Any, lanes: Any, pc: int) -> None:
         m = self.machine
         granules = m.shared.granules(at, count)
         for w in distinct(warps):
             chain = CP_ASYNC * m.clocks.warps + w
             event = Event(chain, self.groups[w].clock, w, CP_ASYNC)
-            m.shadow.unit_write(granules[warps == w].ravel(), event, pc)
+            own = granules[warps == w]
+            m.shadow.unit_write(own.ravel(), event, pc, lanes[warps == w].repeat(own.shape[1]))
 
     def commit(self, s: Any) -> None:
         """``cp.async.commit_group``."""
@@ -88,7 +89,10 @@ class CpAsync(Unit):
         for w in self.machine.warps_of(s):
             mine = self.groups[w].committed
             while len(mine) > most:
-                clocks.finish(w, CP_ASYNC * clocks.warps + w, mine.popleft())
+                chain, number = CP_ASYNC * clocks.warps + w, mine.popleft()
+                if clocks.seen[w, chain] < number:
+                    clocks.finish(w, chain, number)
+                    clocks.lanes.wait(w, number)
 
     def arrive(self, address: Any, noinc: bool, s: Any, pc: int) -> None:
         """``cp.async.mbarrier.arrive``: arrive once all earlier copies of the thread are done."""

@@ -31,6 +31,7 @@ class Mma(Unit):
     def run(self, constant: tuple[Shape, list[list[int]]], scales: Any, s: Any, pc: int) -> None:
         """D = A B + C for each warp of ``s``."""
         m = self.machine
+        m.met(s)
         shape, (d, a, b, c) = constant
         warps = len(m.ids[s]) // 32
         m.counts.flops(pc, 2 * shape.m * shape.n * shape.k * warps)

@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U32, U64
 from mla_var3.emulator.units.base import WARP, Unit, UnitText
+from mla_var3.emulator.within import meet
 from mla_var3.gpuless.ptx import Instruction
 
 LANES = np.arange(32)
@@ -65,6 +67,7 @@ class Warps(Unit):
 
     def shuffle(self, mode: str, value: Any, index: Any, control: Any, s: Any) -> tuple[Any, Any]:
         """``shfl.sync``: the value of another lane, and whether that lane is in range."""
+        self.machine.met(s)
         a, how = self._spread(value, s)
         b = self._spread(np.asarray(index).astype(np.int64) & 31, s)[0]
         c = self._spread(np.asarray(control).astype(np.int64), s)[0]
@@ -88,6 +91,10 @@ class Warps(Unit):
 
     def vote(self, mode: str, test: Any, s: Any) -> Any:
         """``vote.sync``."""
+        self.machine.met(s)
+        return self._vote(mode, test, s)
+
+    def _vote(self, mode: str, test: Any, s: Any) -> Any:
         p, how = self._spread(test, s)
         here = self._present(s)
         out: Any
@@ -104,7 +111,7 @@ class Warps(Unit):
 
     def active(self, s: Any) -> Any:
         """``activemask``."""
-        return self.vote("ballot", True, s)
+        return self._vote("ballot", True, s)
 
     def elect(self, s: Any) -> tuple[Any, Any]:
         """``elect.sync``: true in the first lane of each warp; and that lane."""
@@ -120,6 +127,7 @@ class Warps(Unit):
 
     def reduce(self, operation: str, value: Any, s: Any, absolute: bool, nan: bool) -> Any:
         """``redux.sync``."""
+        self.machine.met(s)
         a, how = self._spread(value, s)
         here = self._present(s)
         if a.dtype == np.float32:
@@ -139,6 +147,7 @@ class Warps(Unit):
 
     def match(self, mode: str, value: Any, s: Any) -> tuple[Any, Any]:
         """``match.sync``: lanes with the same value; for ``all``, whether all have it."""
+        self.machine.met(s)
         a, how = self._spread(value, s)
         here = self._present(s)
         same = (a[:, :, None] == a[:, None, :]) & here[:, None, :]
@@ -147,6 +156,16 @@ class Warps(Unit):
             return self._back(mask, how), self._back(here, how)
         every = (same | ~here[:, None, :]).all(2)
         return self._back(np.where(every, mask, U32(0)), how), self._back(every, how)
+
+    # Order ------------------------------------------------------------------------------------
+    def sync(self, mask: Any, s: Any) -> None:
+        """``bar.warp.sync``."""
+        m = self.machine
+        if not m.clocks.lanes.open:
+            return
+        masks = distinct(np.atleast_1d(mask))
+        for one in masks:
+            meet(m, s if len(masks) == 1 else m.ids[s][mask == one])
 
     # Matrices ---------------------------------------------------------------------------------
     def _rows(
@@ -187,7 +206,9 @@ class Warps(Unit):
         m = self.machine
         rows, warp, lane = self._rows(address, count, s, pc, "read")
         if m.checks:
-            m.shadow.thread_read(m.shared.granules(rows.reshape(-1), 16), warp, lane, pc)
+            self.machine.met(s)
+            g, as_one = m.shared.granules(rows.reshape(-1), 16), m.model.collectives_order
+            m.shadow.thread_read(g, warp, lane, pc, as_one)
         return rows
 
     def stmatrix(self, address: Any, values: list[Any], trans: bool, s: Any, pc: int) -> None:
@@ -212,14 +233,15 @@ class Warps(Unit):
         rows, warp, lane = self._rows(address, count, s, pc, "write")
         at, width = rows.reshape(-1), x.itemsize
         places = (at // width)[:, None] + np.arange(16 // width)
-        m.memory.put_shared(
-            m.shared.views[width], [places], [x.reshape(places.shape)], at, 16, warp, lane, pc
-        )
+        self.machine.met(s)
+        x, as_one = x.reshape(places.shape), m.model.collectives_order
+        m.memory.put_shared(m.shared.views[width], [places], [x], at, 16, warp, lane, pc, as_one)
         if m.checks:
             m.sync.overwritten(at, 16, pc, s)
 
     def transpose(self, value: Any, s: Any) -> Any:
         """``movmatrix``: an 8 by 8 matrix of halves transposed across lanes."""
+        self.machine.met(s)
         a, how = self._spread(value, s)
         x = np.ascontiguousarray(a).reshape(-1, 8, 4).view(np.uint16).swapaxes(1, 2)
         return self._back(np.ascontiguousarray(x).view(U32).reshape(-1, 32), how)

@@ -106,6 +106,7 @@ class WarpgroupProducts(Unit):
     # Groups -----------------------------------------------------------------------------------
     def fence(self, _: int, s: Any, pc: int) -> None:
         """``wgmma.fence``."""
+        self.machine.met(s)
         for w in self.machine.warps_of(s):
             self.machine.pending.written[w].clear()
             self.warps[w].fenced = True
@@ -113,6 +114,7 @@ class WarpgroupProducts(Unit):
     def commit(self, _: int, s: Any, pc: int) -> None:
         """``wgmma.commit_group``."""
         m = self.machine
+        m.met(s)
         if m.trace is not None:
             m.trace.add(m.number, m.warps_of(s), "commit", pc)
         for w in self.machine.warps_of(s):
@@ -122,6 +124,7 @@ class WarpgroupProducts(Unit):
     def wait(self, most: int, s: Any, pc: int) -> None:
         """``wgmma.wait_group``."""
         m, clocks = self.machine, self.machine.clocks
+        m.met(s)
         if m.trace is not None:
             m.trace.add(m.number, m.warps_of(s), "settle", pc, amount=most)
         for w in self.machine.warps_of(s):
@@ -142,6 +145,7 @@ class WarpgroupProducts(Unit):
     def run(self, w: Wgmma, a: Any, b: Any, keep: Any, s: Any, pc: int) -> None:
         """``wgmma.mma_async`` of each warpgroup in ``s``, and what is queued before it."""
         m = self.machine
+        m.met(s)
         ids = m.ids[s]
         n = len(ids)
         chain, self.queued = [*self.queued, (w, a, b, keep)], []

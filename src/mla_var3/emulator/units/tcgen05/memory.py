@@ -155,7 +155,9 @@ class TensorMemory(Unit):
             if len(both) > 1:
                 self.promised.setdefault(cta ^ 1, deque()).append(first)
         lane = slice(lanes.start, lanes.start + 1)
+        m.met(lanes)
         m.memory.store("shared", np.array([to], np.uint32), 4, [np.uint32(first)], lane, pc, "")
+        m.met(lanes)
         m.progress += 1
         return True
 
