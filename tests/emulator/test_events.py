@@ -108,6 +108,32 @@ def test_bytes_that_threads_wrote_reach_a_load_past_a_fence_for_global(options, 
     assert found == {("load", "write")}
 
 
+@pytest.mark.parametrize("left_out", ["meet", "part"])
+@pytest.mark.parametrize(
+    "take",
+    [
+        "ld.shared::cluster.u32 %r6, [%r9];",
+        "st.shared::cluster.u32 [%r9], %r1;",
+        "atom.shared::cluster.add.u32 %r6, [%r9], 1;",
+        "red.shared::cluster.add.u32 [%r9], 1;",
+    ],
+)
+def test_whatever_touches_another_cta_s_memory_has_to_know_that_it_is_there(
+    take: str, left_out: str
+) -> None:
+    """It has begun, and has not ended; what is its own is always there."""
+    _, done = PEERS.run({"take": take})
+    assert "cluster-exit" not in {d.kind for d in done.diagnostics}
+    _, done = PEERS.run({"take": take, left_out: "bar.sync 0;"})
+    said = [d.message for d in done.diagnostics if d.kind == "cluster-exit"]
+    what = {"meet": "has begun", "part": "has not ended"}[left_out]
+    assert any(m.endswith(f"nothing says that the CTA {what}") for m in said)
+    assert {d.at.line for d in done.diagnostics if d.kind == "cluster-exit"} == {PEERS.line("take")}
+    own = take.replace("[%r9]", "[%r5]")
+    _, done = PEERS.run({"take": own, left_out: "bar.sync 0;"})
+    assert "cluster-exit" not in {d.kind for d in done.diagnostics}
+
+
 @ways
 @pytest.mark.parametrize("snippet", [PEERS, RELEASE], ids=["peers", "release"])
 @pytest.mark.parametrize("seed", range(3))

@@ -366,8 +366,10 @@ def test_every_value_near_a_half_becomes_one() -> None:
             assert np.isnan(got[~keep].view(F16)).all()
 
 
-SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, math.inf, -math.inf, math.nan, 2.0**-149, -(2.0**-130),
-           2.0**-126, 3e38]  # fmt: skip
+SPECIAL = [
+    0.0, -0.0, 1.0, -1.0, 2.5, -2.5, math.inf, -math.inf, math.nan, -math.nan, 2.0**-149,
+    -(2.0**-130), 2.0**-126, 3e38,
+]  # fmt: skip
 
 
 def bits(x: object) -> list[int | str]:

@@ -320,7 +320,7 @@ def test_warps_apart_exchange_by_themselves(block: int, seed: int | None) -> Non
 def test_lanes_that_take_no_part_do_not_count(op: str) -> None:
     kernel = Snippet(
         {
-            "value": "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; ld.global.u32 %r2, [%rd4]; or.b32 %r2, %r2, 0x70000000;",
+            "value": "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd0, %rd3; ld.global.u32 %r2, [%rd4]; shl.b32 %r2, %r2, 1; or.b32 %r2, %r2, 0x70000000;",
             "part": "setp.ge.u32 %p1, %r1, 20; @%p1 bra END;",
             "reduce": f"redux.sync.{op} %r3, %r2, 0x000fffff; st.global.u32 [%rd4], %r3;",
             "end": "END:",
@@ -338,7 +338,7 @@ def test_lanes_that_take_no_part_do_not_count(op: str) -> None:
         "min": min,
         "max": max,
     }[op[:3].rstrip(".")]
-    wanted = functools.reduce(fold, [t | 0x70000000 for t in range(20)]) % 2**32
+    wanted = functools.reduce(fold, [2 * t | 0x70000000 for t in range(20)]) % 2**32
     assert out[:20].tolist() == [wanted] * 20
     assert out[20:].tolist() == list(range(20, 32))
 
