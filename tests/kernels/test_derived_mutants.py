@@ -18,7 +18,7 @@ from mla_var3.runtime import registry, unreached
 from tests.kernels.wrong import Wrong, verdict
 
 #: How many mutants of all CuTe versions were judged at least: all would take hours.
-JUDGED = 179
+JUDGED = 365
 DERIVED = [v for v in registry.versions() if next(mutating.derived(v), None) is not None]
 COMPILED = [v for v in DERIVED if languages.find(v.language).cpu_builds is not None]
 INTERPRETED = [v for v in DERIVED if v not in COMPILED]

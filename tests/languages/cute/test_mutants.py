@@ -46,7 +46,7 @@ EDITS = [
 ]
 
 
-#: What is known of memory before a kernel is traced: each edit of it would end the trace.
+#: Types, which have a dtype and an extent between their brackets.
 TYPED = """
 class Kernel:
     @cute.jit
@@ -64,9 +64,15 @@ class Kernel:
 """
 
 
-def test_types_are_no_indices() -> None:
-    edits = [one.edit for one in Deriver(TYPED).mutants()]
-    assert edits == ["prepare: index 0: i -> 0", "prepare: index modulo 2: i -> (i) % 2"]
+def test_a_dtype_is_no_index() -> None:
+    edits = {one.edit.partition(" #")[0] for one in Deriver(TYPED).mutants()}
+    edited = {"stages", "stages * 64", "i"}
+    kinds = {"index 0": "0", "index modulo 2": "({}) % 2"}
+    assert edits == {
+        f"prepare: {kind}: {what} -> {put.format(what)}"
+        for what in edited
+        for kind, put in kinds.items()
+    }
 
 
 def test_every_kind_of_edit_is_derived_from_traced_code_alone() -> None:

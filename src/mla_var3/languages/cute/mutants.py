@@ -86,7 +86,7 @@ class Deriver(deriving.Deriver):
 
     @cached_property
     def _types(self) -> frozenset[ast.AST]:
-        """Types of fields, and of memory, whose dtype and extent look like indices."""
+        """Types of fields, and of memory, which have a dtype between their brackets."""
         every = list(ast.walk(self.tree))
         told = [node.annotation for node in every if isinstance(node, ast.AnnAssign)]
         types = {part for one in told for part in ast.walk(one)}
@@ -114,10 +114,10 @@ class Deriver(deriving.Deriver):
             yield node, "cutlass.Int32(0)", "block 0"
         if not isinstance(node.ctx, ast.Load | ast.Store) or not isinstance(node.slice, ast.Tuple):
             return
-        if node in self._types:  # Each edit of one ends the trace.
-            return
         plain = ast.Constant | ast.Slice | ast.Starred
-        indices = [x for x in node.slice.elts if not isinstance(x, plain)]
+        # Of a type the first is a type, too, and no index.
+        first = 1 if node in self._types else 0
+        indices = [x for x in node.slice.elts[first:] if not isinstance(x, plain)]
         for index in indices:
             yield index, "0", "index 0"
             yield index, f"({self.text(index)}) % 2", "index modulo 2"
