@@ -22,8 +22,8 @@ from mla_var3.workloads.mla.serving import LENGTHS, drawn_lengths
 if TYPE_CHECKING:
     import torch
 
-#: Of latents that are large and negative: few weights of 1 sum up to what fp16 does not hold.
-LEVEL = 1000.0
+#: Of latents that are large and negative: fp16 holds each, and not the sum of a tile of them.
+LEVEL = 8000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +96,9 @@ class PagedLatentProblem(LatentProblem):
     absent: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
     )
-    #: Factor on the last sequence's latents, which then are all negative; 0 for usual ones. What
-    #: sums up in 16 bits has to be scaled by magnitudes then. Its queries ask for rotary parts
-    #: alone, since scores as large would be rounded too much to compare.
+    #: Factor on the latents of the longest sequence (the last such), which then are all negative; 0
+    #: for usual ones. What sums up in 16 bits has to be scaled by magnitudes then. Its queries ask
+    #: for rotary parts alone, since scores as large would be rounded too much to compare.
     level: float = dataclasses.field(default=0.0, metadata={"hidden": True})
     #: Whether the table names, past a sequence's pages, one that holds no token.
     spare: bool = dataclasses.field(
@@ -122,7 +122,7 @@ class PagedLatentProblem(LatentProblem):
         return found and dataclasses.replace(found, lengths=None, absent=False)
 
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
-        """Of two sequences the second has large negative latents."""
+        """Of two sequences the longer one has large negative latents."""
         found = super().shared_by(sms, items)
         return found and dataclasses.replace(found, level=LEVEL if items > 1 else 0.0)
 
@@ -152,8 +152,9 @@ class PagedLatentProblem(LatentProblem):
         if not q.is_meta:
             self._at_extremes(q, cache)
             if self.level:
-                q[-1, ..., : self.k] = 0.0
-                own = table[-1, : counts[-1]].long()
+                long = max(range(self.b), key=lambda i: (keys[i], i))
+                q[long, ..., : self.k] = 0.0
+                own = table[long, : counts[long]].long()
                 cache[own, :, : self.k] = -self.level * cache[own, :, : self.k].abs()
             self._unwritten(cache, table, keys)
             cache[sum(counts) :] = math.nan
