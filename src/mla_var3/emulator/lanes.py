@@ -34,6 +34,7 @@ class Lanes:
             an access of another if neither has met others at a smaller number only.
         waited: Numbers of each warp's cp.async up to which lanes waited for their own [warps].
         copied: Those up to which the lanes have met since [warps].
+        touched: Number of each warp's last access by lanes, but for global reads [warps].
         wrote: Warps, as a mask, whose lanes wrote shared memory and may not have met since.
         read: The same of reads.
         stored: The same of writes to global memory.
@@ -47,6 +48,7 @@ class Lanes:
         self.met = np.zeros((warps, LANES), np.int64)
         self.waited = np.zeros(warps, np.int64)
         self.copied = np.zeros(warps, np.int64)
+        self.touched = np.zeros(warps, np.int64)
         self.start(0, 0)
 
     def start(self, numbers: Any, copies: Any) -> None:
@@ -66,6 +68,14 @@ class Lanes:
     def tellable(self) -> int:
         """The same, of what a release tells of: all but reads of global memory."""
         return self.wrote | self.read | self.stored
+
+    def settled(self, warp: int) -> bool:
+        """Whether all lanes of a warp know what they did, but for reads of global memory."""
+        if self.touched[warp] > self.met[warp].min() or self.waited[warp] > self.copied[warp]:
+            return False
+        left = ~(1 << warp)
+        self.wrote, self.read, self.stored = self.wrote & left, self.read & left, self.stored & left
+        return True
 
     def close(self, warps: int) -> None:
         """All lanes of these warps, a mask, have met."""
@@ -93,11 +103,15 @@ class Lanes:
         self.waited[warp] = number
         self.wrote |= 1 << warp
 
-    def store(self, region: Any, g: Any, warps: int) -> None:
-        """Lanes of some of these warps, a mask, write granules of global memory."""
+    def store(self, region: Any, g: Any, low: int, high: int, numbers: Any) -> None:
+        """Lanes of the warps from ``low`` to ``high`` write granules of global memory.
+
+        ``numbers`` are those of all warps.
+        """
+        self.touched[low : high + 1] = numbers[low : high + 1]
         if not self.stored or len(self.stores) >= MOST_STORES:
             self.stores.clear()
-        self.stored |= warps
+        self.stored |= bits(low, high)
         self.stores.append((region, g))
 
     def apart(self, warp: Any, lane: Any, other: Any, number: Any) -> NDArray[np.bool_]:

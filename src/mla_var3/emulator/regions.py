@@ -187,7 +187,8 @@ class GlobalMemory:
                 self._against(t.reads, region, g, a, "read")
             t.write(g, a)
             if a.chain is a.warp and len(a.warp):
-                lanes.store(region, g, bits(int(a.warp[0]), int(a.warp[-1])))
+                numbers = np.diagonal(a.words.clocks.seen)
+                lanes.store(region, g, int(a.warp[0]), int(a.warp[-1]), numbers)
         elif not a.atomic:  # Synchronizing reads do not conflict with the writes they wait for.
             t.read(g, a)
             if a.chain is a.warp and len(a.warp):

@@ -124,7 +124,9 @@ class Shadow:
             lane = lane + AS_ONE
         else:
             lanes.read |= warps
-        last.reads(range(low, high + 1), np.diagonal(self.clocks.seen)[low : high + 1])
+        numbers = np.diagonal(self.clocks.seen)[low : high + 1]
+        lanes.touched[low : high + 1] = numbers
+        last.reads(range(low, high + 1), numbers)
         last.granules.read[warp[:, None], g] = self.stamp(warp, lane, pc)
 
     def stamp(self, warp: Any, lane: Any, pc: int) -> NDArray[np.int64]:
@@ -333,7 +335,9 @@ class Shadow:
         if as_one:
             lane = lane + AS_ONE
         elif len(warp):
-            self.clocks.lanes.wrote |= bits(int(warp[0]), int(warp[-1]))
+            lanes, low, high = self.clocks.lanes, int(warp[0]), int(warp[-1])
+            lanes.wrote |= bits(low, high)
+            lanes.touched[low : high + 1] = np.diagonal(self.clocks.seen)[low : high + 1]
         m.writer[g] = warp[:, None]
         m.written[g] = self.stamp(warp, lane, pc)
         m.known[g] = True
@@ -390,6 +394,8 @@ class Shadow:
         clocks, warp = self.clocks, event.warp
         lanes = clocks.lanes
         if not (lanes.wrote | (lanes.read if what == "write" else 0)) >> warp & 1:
+            return
+        if lanes.settled(warp):
             return
         m, q = self.memory.last.at(g)
         rows = [("written", m.written[q], m.writer[q] == warp)]

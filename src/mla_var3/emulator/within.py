@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import NUMBER, detail
-from mla_var3.emulator.lanes import AS_ONE, LANES
+from mla_var3.emulator.lanes import AS_ONE, LANES, bits
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -40,7 +40,8 @@ def withhold(machine: Machine, s: Any, pc: int) -> None:
     A warp has one number for all lanes. So what the others did and have not told of gets a later
     number, as if they did it behind the release.
     """
-    warps = _open(machine, s, machine.clocks.lanes.tellable)
+    lanes, told = machine.clocks.lanes, machine.clocks.told
+    warps = [w for w in _open(machine, s, lanes.tellable) if lanes.touched[w] > told[w][0]]
     if not warps or _all(machine, s):
         return
     for w in warps:
@@ -51,7 +52,10 @@ def withhold(machine: Machine, s: Any, pc: int) -> None:
 
 def _open(machine: Machine, s: Any, lanes: int) -> list[int]:
     """Warps of ``s`` that are in a mask."""
-    return [w for w in machine.warps_of(s) if lanes >> w & 1] if lanes else []
+    if not lanes:
+        return []
+    warps = machine.warps_of(s)
+    return [w for w in warps if lanes >> w & 1] if lanes & bits(warps[0], warps[-1]) else []
 
 
 def _all(machine: Machine, s: Any) -> bool:

@@ -114,7 +114,6 @@ class WarpgroupProducts(Unit):
     def commit(self, _: int, s: Any, pc: int) -> None:
         """``wgmma.commit_group``."""
         m = self.machine
-        m.met(s)
         if m.trace is not None:
             m.trace.add(m.number, m.warps_of(s), "commit", pc)
         for w in self.machine.warps_of(s):
@@ -145,7 +144,6 @@ class WarpgroupProducts(Unit):
     def run(self, w: Wgmma, a: Any, b: Any, keep: Any, s: Any, pc: int) -> None:
         """``wgmma.mma_async`` of each warpgroup in ``s``, and what is queued before it."""
         m = self.machine
-        m.met(s)
         ids = m.ids[s]
         n = len(ids)
         chain, self.queued = [*self.queued, (w, a, b, keep)], []
