@@ -59,6 +59,8 @@ TOLD = (
     ("records/", 0.3),
     ("reference/", 0.1),
 )
+#: The same for the home page, which has a word of everything.
+TOLD_HOME = 0.5
 #: The same for a version of a kernel, which has a page beside that of its design.
 _VERSION = re.compile(r"kernels/.+/v\d+/")
 TOLD_VERSION = 0.4
@@ -109,7 +111,8 @@ def _weights(url: str) -> dict[str, float]:
     def of(table: tuple[tuple[str, float], ...]) -> float:
         return next((weight for start, weight in table if url.startswith(start)), 1.0)
 
-    return {"weight": of(WEIGHTS), "told": TOLD_VERSION if _VERSION.match(url) else of(TOLD)}
+    told = TOLD_VERSION if _VERSION.match(url) else of(TOLD) if url else TOLD_HOME
+    return {"weight": of(WEIGHTS), "told": told}
 
 
 def _words(part: str) -> dict[str, str]:

@@ -28,8 +28,8 @@ const hypermlaSearch = (() => {
   const FILLS = 0.1;
   /* How much a word of a sentence counts, by where a section has it. */
   const PLACES = { names: 1, title: 1, page: 0.8, prose: 0.5, rest: 0.2 };
-  /* How much a name of which a sentence has all words adds. */
-  const NAMED = 6;
+  /* How much it adds that a sentence has all words of a page's name, or of a section's. */
+  const NAMED = 6, HEADED = 3;
   /* Pages that differ in a name or a number: of each family two come among the first. */
   const FAMILIES = [
     /^(kernels\/[^/]+\/[^/]+\/[^/]+\/)/, /^(?:devices|mla|results)\/(?:nvidia|amd)-/,
@@ -160,13 +160,13 @@ const hypermlaSearch = (() => {
       (sum, term) => sum + term.weight * Math.max(...term.any.map((word) => Number(has(word) || 0))), 0) / all;
     const rare = (words) => words.reduce((sum, word) => sum + rarity(word), 0);
     /* How well a name is the question: by the words that both have, of those that either has. */
-    function fit({ name, words }) {
+    function fit({ name, words }, adds) {
       if (name === wanted) return EXACT;
       const here = [...words].filter((word) => any.has(word));
       if (!here.length) return 1;
       const shared = share((word) => words.has(word)), precise = rare(here) / (rare([...words]) || 1);
       const both = EXACT * (shared * precise) ** 3;
-      if (sentence) return Math.max(both, (1 + NAMED * precise ** 2 * shared ** 0.25) ** 2);
+      if (sentence) return Math.max(both, (1 + adds * precise ** 2 * shared ** 0.25) ** 2);
       return Math.max(both, name.startsWith(wanted) ? 1.5 : 1);
     }
     const onPage = new Map();
@@ -183,7 +183,8 @@ const hypermlaSearch = (() => {
       return 0.7 * share(place) + 0.3 * page;
     }
     const scored = found.map((hit) => {
-      const exact = Math.max(...names.get(hit.id).map(fit));
+      const adds = hit.id.includes("#") ? HEADED : NAMED;
+      const exact = Math.max(...names.get(hit.id).map((name) => fit(name, adds)));
       return { doc: known.get(hit.id), score: hit.score * whole(hit) ** 3 * exact, words: new Set(hit.terms) };
     });
     return scored.sort((one, other) => other.score - one.score);

@@ -24,6 +24,7 @@ def test_prose_stands_apart_from_tables_and_code():
         "location": "a/b/",
         "title": "Spills",
         "weight": 1.0,
+        "told": 1.0,
         "prose": "Values that do not fit & go.",
         "rest": "LDL STL",
         "names": ["register spill"],
@@ -75,3 +76,23 @@ def test_sections_that_list_what_is_elsewhere_weigh_less():
     page = '<h1>O1</h1><h2 id="v">Versions</h2><p>All.</p><h2 id="m">Mechanism</h2><p>How.</p>'
     _, listed, told = searching.documents(page, "catalogue/optimizations/o1/", "O1", [])
     assert listed["weight"] == searching.LISTED * told["weight"]
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        ("devices/nvidia-b200/", "glossary/fence/"),
+        ("reference/api/emulator/", "emulator/"),
+        ("kernels/mla/cute-dsl/thin_mla/v3/", "kernels/mla/cute-dsl/thin_mla/"),
+        ("learning/examples/x/", "learn/lessons/1/"),
+        ("", "scope/"),
+    ],
+)
+def test_listings_count_less_for_a_sentence_than_pages_that_teach(less, more):
+    found = [next(searching.documents(PAGE, url, "T", []))["told"] for url in (less, more)]
+    assert found[0] < found[1]
+
+
+def test_a_section_that_lists_counts_less_for_a_sentence_too():
+    _, listed = searching.documents('<h1>A</h1><h2 id="v">Versions</h2>', "a/", "A", [])
+    assert listed["told"] == searching.LISTED
