@@ -122,9 +122,11 @@ class PagedLatentProblem(LatentProblem):
         return found and dataclasses.replace(found, lengths=None, absent=False)
 
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
-        """Of two sequences the longer one has large negative latents."""
+        """Of two sequences the longer one has large negative latents, and weights that are near."""
         found = super().shared_by(sms, items)
-        return found and dataclasses.replace(found, level=LEVEL if items > 1 else 0.0)
+        if found is None or items == 1:
+            return found
+        return dataclasses.replace(found, level=LEVEL, spread=1.0)
 
     def drawn(self) -> list[int]:
         """Keys of each sequence."""

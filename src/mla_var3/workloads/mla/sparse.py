@@ -78,8 +78,9 @@ class SparseLatentProblem(MlaProblem):
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
         """Lists as long as their sequences; of two the second has large negative latents."""
         found = super().shared_by(sms, items)
-        level = LEVEL if items > 1 else 0.0
-        return found and dataclasses.replace(found, topk=found.t, level=level)
+        if found is None or items == 1:
+            return found and dataclasses.replace(found, topk=found.t)
+        return dataclasses.replace(found, topk=found.t, level=LEVEL, spread=1.0)
 
     def in_turn(self, rows: int) -> Self | None:
         """Lists as long as their sequences but for few holes, over pages of another size."""
