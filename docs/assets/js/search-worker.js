@@ -300,7 +300,8 @@ const hypermlaSearch = (() => {
      was made or another one was answered, the last alone is: answers to a question that is no longer in
      the field would take its place for seconds. */
   async function receive(message, post) {
-    if (message.type !== QUERY) {
+    /* An empty field, as it is when it is opened, needs no index. */
+    if (message.type !== QUERY || (waiting === null && !message.data.trim())) {
       post(await answer(message));
       return;
     }
