@@ -143,7 +143,7 @@ const hypermlaSearch = (() => {
       fuzzy: (term) => (own.has(term) && term.length > 5 && !commonness.has(term) ? 0.17 : false),
       weights: { prefix: 0.5, fuzzy: 0.2 },
       boostDocument: (id) => {
-        const { weight, told } = known.get(id);
+        const { weight, told = weight } = known.get(id);
         return sentence ? told * (id.includes("#") ? 0.9 : 1) : weight * (id.includes("#") ? 0.8 : 1);
       },
     });
