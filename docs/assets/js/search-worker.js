@@ -143,7 +143,7 @@ const hypermlaSearch = (() => {
       fuzzy: (term) => (own.has(term) && term.length > 5 && !commonness.has(term) ? 0.17 : false),
       weights: { prefix: 0.5, fuzzy: 0.2 },
       boostDocument: (id) => {
-        const { weight, told } = known.get(id);
+        const { weight, told = weight } = known.get(id);
         return sentence ? told * (id.includes("#") ? 0.9 : 1) : weight * (id.includes("#") ? 0.8 : 1);
       },
     });
@@ -300,7 +300,8 @@ const hypermlaSearch = (() => {
      was made or another one was answered, the last alone is: answers to a question that is no longer in
      the field would take its place for seconds. */
   async function receive(message, post) {
-    if (message.type !== QUERY) {
+    /* An empty field, as it is when it is opened, needs no index. */
+    if (message.type !== QUERY || (waiting === null && !message.data.trim())) {
       post(await answer(message));
       return;
     }
