@@ -39,7 +39,7 @@ def test_a_first_kernel_runs_on_a_cpu_and_is_shown_whole(name, capsys):
         assert [report.diagnostics for report in reports] == [[]]
     assert "right: True" in capsys.readouterr().out
     page = (ROOT / lessons.FOLDER / "first-kernel.md").read_text()
-    assert f'title="examples/first/{name}.py"\n{file.read_text().rstrip()}\n```' in page
+    assert f"``` {{ .python }}\n{file.read_text().rstrip()}\n```" in page
 
 
 def test_a_lesson_asks_before_it_tells(site):
