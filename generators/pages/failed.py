@@ -39,7 +39,8 @@ def places(site: Site) -> Mapping[str, str]:
 def pages(site: Site) -> list[Page]:
     """The page."""
     link = site.link(PATH)
-    negative, slower = [], []
+    negative: list[list[str]] = []
+    slower: list[list[str]] = []
     for versions in _ours(site):
         negative += _negative(site, versions, link)
         slower += [_loss(site, version, lost, link) for version, lost in _losses(site, versions)]
