@@ -7,7 +7,8 @@ from cutlass.cute.runtime import from_dlpack
 from cutlass.utils import SmemAllocator
 
 SIZE = 32
-SWIZZLE = (5, 0, 5)  # Five bits of the row, XORed into the column: each row starts at another bank.
+#: Five bits of the row, XORed into the column: each row starts at another bank.
+SWIZZLE = (5, 0, 5)
 
 
 @cute.kernel

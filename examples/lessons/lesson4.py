@@ -22,7 +22,7 @@ def ragged(
         scores = ct.mma(query, rows.transpose(), ct.zeros((ROWS, TILE), ct.float32))
         if MASK:
             place = step * TILE + ct.arange(TILE, dtype=ct.int32)
-            scores = ct.where(place.reshape((1, TILE)) < KEYS, scores, -1e30)
+            scores = ct.where(place.reshape((1, TILE)) < KEYS, scores, -float("inf"))
         new = ct.maximum(best, ct.max(scores, axis=1, keepdims=True))
         weights = ct.exp(scores - new)
         shrink = ct.exp(best - new)

@@ -135,12 +135,37 @@ class AtomStays(Launch):
         cute.copy(atom, cute.make_tensor(x.iterator, 1), cute.make_tensor(x.iterator + 1, 1))
 
 
+class NumberChanges(Launch):
+    """A sum begins as the integer 0 and becomes a float in a loop of run time."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """The loop carries ``total``, whose type differs after the first turn."""
+        total = 0
+        for step in cutlass.range(block):
+            total = total + x[step]
+        x[i] = total
+
+
+class NumberStays(Launch):
+    """The sum begins with the type that it keeps."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """``Float32(0)`` is what the loop carries from the start."""
+        total = Float32(0)
+        for step in cutlass.range(block):
+            total = total + x[step]
+        x[i] = total
+
+
 #: The code that the DSL gives a case, its refused form and its mended one.
 CASES = {
     "TYPE_DYNAMIC_EXPR_UNSUPPORTED": (ObjectInBranch, ObjectOfSelf),
     "PHASE_DYNAMIC_TO_STATIC_BOOL": (UntracedCondition, TracedCondition),
     "UNSUP_EARLY_EXIT": (EarlyReturn, NoEarlyReturn),
     "CONTAINER_STRUCTURE_CHANGED": (AtomChanges, AtomStays),
+    "TYPE_UNSTABLE_JOIN": (NumberChanges, NumberStays),
 }
 
 

@@ -249,10 +249,11 @@ def _is_plain(run: Run) -> bool:
 
 
 def _heads(site: Site, versions: list[Version], device: devices.Device) -> int:
-    """Heads of the analysis where a design was timed with them, else those it was timed with."""
+    """Heads that a design was timed with most; those of the analysis where as many are."""
     usual = regimes.Shape().h
     own = [_size(run, "h") for run in _comparable(site, device) if _is_of(run, versions[0])]
-    return usual if usual in own or not own else statistics.mode(own)
+    most = statistics.multimode(own)
+    return usual if usual in most or not most else most[0]
 
 
 def _batch(timed: Iterable[Run]) -> int | None:

@@ -174,17 +174,19 @@ class Site:
             page: Path of the page that holds the links.
 
         Returns:
-            A function from a path from the top of the checkout, maybe with ``#anchor``, to the
-            relative address of the page or copy that shows it.
+            A function from a path from the top of the checkout, maybe with ``?query`` and
+            ``#anchor``, to the relative address of the page or copy that shows it.
         """
         return lambda target: relative(page, self._address(target))
 
     def _address(self, target: str) -> str:
-        path, mark, anchor = target.partition("#")
         if target in self.addresses:
             return self.addresses[target]
+        path, mark, anchor = target.partition("#")
+        path, asks, query = path.partition("?")  # The advisor's page takes sizes by it.
         if path.rstrip("/") in self.addresses:
-            return self.addresses[path.rstrip("/")].partition("#")[0] + mark + anchor
+            page = self.addresses[path.rstrip("/")].partition("#")[0]
+            return page + asks + query + mark + anchor
         hidden = any(part.startswith(".") for part in path.split("/"))
         if hidden or not (self.root / path).is_file() or not is_inside(self.root / path, self.root):
             raise KnowledgeError(f"a page links to {path}, which is not a file of the checkout")

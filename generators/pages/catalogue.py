@@ -156,7 +156,8 @@ records or sources that prove it, and the kernel versions that use it.
 
 You have a number and wonder what to do about it? Start from \
 [metrics to patterns](metrics.md), or let `nox -s knowledge -- match RECORD` rank the patterns \
-for a record.
+for a record. Ideas that looked right and did not pay stand apart: \
+[what failed]({link("generators/pages/failed.py")}).
 {f"What holds for one language only stands under {overlays}." if overlays else ""}
 
 {filterable(pattern_table(patterns, link, _COLUMNS), "patterns", _COLUMNS)}

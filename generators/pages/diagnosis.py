@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from generators.model import compare, targets
+from generators.model.columns import language_title
 from generators.model.run import Run
-from generators.model.site import Site
-from generators.pages.catalogue import label
+from generators.model.site import Site, relative
+from generators.pages.catalogue import METRICS_PAGE, label
 from generators.pages.kernels import run_version
 from generators.pages.machine import heading
+from generators.pages.proofs import checked
 from generators.write import figures
 from generators.write.page import Page
 from generators.write.text import cell, fold, meta, rendered, sections, table
@@ -21,7 +23,7 @@ from mla_var3.knowledge import history, metrics, symptoms
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.history import Gain
 from mla_var3.knowledge.pages import Document
-from mla_var3.knowledge.schema import Kind, PairEvidence, RecordEvidence
+from mla_var3.knowledge.schema import SHARED, Kind, PairEvidence, RecordEvidence
 from mla_var3.knowledge.symptoms import SYMPTOMS, Symptom
 
 INDEX = "diagnosis/index.md"
@@ -126,7 +128,7 @@ def _index(site: Site, shown: list[Symptom]) -> Page:
             "already? `nox -s knowledge -- match RECORD` names the faults and "
             f"remedies of that record. [Adopt]({link('docs/adopt.md')}) a file of your own, Triton "
             "included, and both commands take it in place of a design. Looking for a metric? "
-            f"[Metrics to patterns]({link('knowledge')}) lists each.",
+            f"[Metrics to patterns]({relative(INDEX, METRICS_PAGE)}) lists each.",
         ),
         nav=("Diagnosis",),
     )
@@ -220,9 +222,17 @@ def _worst(site: Site, symptom: Symptom, arch: str) -> Run | None:
     found = [
         (value, run.name, run)
         for run in site.runs
-        if run.record.arch == arch and (value := compare.worst(run, metric.name))
+        if run.record.arch == arch
+        and (value := compare.worst(run, metric.name))
+        and not _allowed(run, metric.name, value)
     ]
     return max(found)[2] if found else None
+
+
+def _allowed(run: Run, metric: str, value: float) -> bool:
+    """Whether an error lies within what its own check allows, so that it is no fault."""
+    check = checked(run)
+    return metric == "max_relative_error" and check is not None and value <= (check.tolerance or 0)
 
 
 def _seen(site: Site, symptom: Symptom, run: Run, link: Link) -> str:
@@ -243,16 +253,24 @@ def _on_arch(
     site: Site, symptom: Symptom, arch: str, held: list[Document], gains: dict[str, list[Gain]],
     link: Link,
 ) -> str:  # fmt: skip
+    changes: dict[str, list[Document]] = {}
+    for page in held:  # Pages of one change share its measurements, and are one row.
+        brought = "<br>".join(_brought(site, symptom, page, arch, gains, link))
+        changes.setdefault(brought or f"not measured here {page.pattern.id}", []).append(page)
     rows = [
         [
             str(number),
-            f"{_VERB[page.pattern.kind]} [{cell(page.pattern.title)}](#{page.pattern.id})",
-            "<br>".join(_brought(site, symptom, page, arch, gains, link)) or "not measured here",
-            page.pattern.impact,
+            "<br>".join(
+                f"{_VERB[page.pattern.kind]} [{cell(page.pattern.title)}](#{page.pattern.id})"
+                for page in pages
+            ),
+            ", ".join(dict.fromkeys(_for(page) for page in pages)),
+            "not measured here" if brought.startswith("not measured") else brought,
+            pages[0].pattern.impact,
         ]
-        for number, page in enumerate(held, 1)
+        for number, (brought, pages) in enumerate(changes.items(), 1)
     ]
-    head = ["", "What to try", "What it brought", "Impact"]
+    head = ["", "What to try", "For", "What it brought", "Impact"]
     return sections(
         f"## What to try on {arch} {{ #{arch} }}",
         ""
@@ -261,6 +279,12 @@ def _on_arch(
         "compiler reports there; the gain in time is not known.",
         table(head, rows) or "No pattern of the catalogue is known to hold here.",
     )
+
+
+def _for(page: Document) -> str:
+    """The language whose kernels a pattern serves."""
+    scope = page.pattern.scope
+    return "any language" if scope == SHARED else cell(language_title(scope))
 
 
 def _brought(

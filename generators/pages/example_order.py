@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from generators.model.site import Site
@@ -21,30 +22,47 @@ class Way(NamedTuple):
 
     Attributes:
         title: Whose.
-        examples: Their keys.
+        examples: Their keys, each with why it comes after the one before.
         then: What to read behind them; ``{a}`` to ``{d}`` are learning paths.
     """
 
     title: str
-    examples: tuple[str, ...]
+    examples: Mapping[str, str]
     then: str
 
 
 WAYS = (
     Way(
         "For Hopper (sm_90: TMA, wgmma)",
-        ("hopper-dense-gemm", "hopper-dense-gemm-persistent", "hopper-attention-fmha"),
+        {
+            "hopper-dense-gemm": "one product per block: TMA, barriers and wgmma alone",
+            "hopper-dense-gemm-persistent": "the same product, now by roles and in a loop over "
+            "tiles, which attention takes for granted",
+            "hopper-attention-fmha": "two products in a chain with a softmax between them, in the "
+            "roles of the persistent product",
+        },
         "CUTLASS has no latent attention in Python for Hopper. What follows is ours: "
         "[path D]({d}), from a product to flash_mla.",
     ),
     Way(
         "For Blackwell (sm_100: TMA, tcgen05)",
-        ("blackwell-tutorial-tma-tma-v0", "blackwell-tutorial-tma-tma-v1",
-         "blackwell-tutorial-gemm-fp16-gemm-0", "blackwell-attention-fmha",
-         "blackwell-attention-mla-decode-fp16"),
-        "[Path A]({a}) and [path B]({b}) ask questions about products, attention and MLA.",
+        {
+            "blackwell-tutorial-tma-tma-v0": "one copy and one barrier, no product yet",
+            "blackwell-tutorial-tma-tma-v1": "the same copy between two roles: who waits for whom",
+            "blackwell-tutorial-gemm-fp16-gemm-0": "adds the product: what TMA brings goes to "
+            "tcgen05, sums to Tensor Memory",
+            "blackwell-attention-fmha": "two such products in a chain, a softmax between them, and "
+            "a role for each",
+            "blackwell-attention-mla-decode-fp16": "fmha's roles over a latent cache in pages, its "
+            "keys split over blocks",
+        },
+        "**This is the short way, and the order holds everywhere:** for the attention example "
+        "alone read 1 to 4. [Path A]({a}) is the long way from 3 on, with four further products up "
+        "to the persistent one; take it between 3 and 4 if roles and persistent loops are new to "
+        "you. [Path B]({b}) asks questions about 4 and 5, in this order, with the schedule of "
+        "latent decode between them and its fp8 twin at the end.",
     ),
-)  # fmt: skip
+)
 
 
 def section(site: Site, learning: Learning, link: Link) -> str:
@@ -56,7 +74,7 @@ def section(site: Site, learning: Learning, link: Link) -> str:
     ran = read(file)
     return sections(
         TITLE,
-        "Read the first one first. Each runs on a CPU as NVIDIA wrote it: *passed* is by the "
+        "Read them from the top. Each runs on a CPU as NVIDIA wrote it: *passed* is by the "
         "example's own assertions and without a report, *found* passed them with a report; "
         f"[all runs]({link('results/conformance')}).",
         *(part for way in WAYS for part in _way(way, ran, learning, link)),
@@ -71,17 +89,18 @@ def section(site: Site, learning: Learning, link: Link) -> str:
 
 def _way(way: Way, ran: Table, learning: Learning, link: Link) -> tuple[str, ...]:
     rows = []
-    for number, key in enumerate(way.examples, 1):
+    for number, (key, why) in enumerate(way.examples.items(), 1):
         example = learning.examples[key]
         rows.append(
             [
                 str(number),
                 f"[{cell(example.title)}]({link(f'{EXAMPLES}/{key}.toml')})",
                 cell(example.goal or ""),
+                cell(why),
                 _outcomes(_cases(ran, example.path)),
             ]
         )
-    head = ["", "Example", "What it shows", "Runs in the emulator"]
+    head = ["", "Example", "What it shows", "Why after the one before", "Runs in the emulator"]
     paths = {name[0]: link(f"{PATHS}/{name}.toml") for name in learning.paths}
     return f"### {way.title}", table(head, rows), way.then.format_map(paths)
 

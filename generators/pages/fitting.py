@@ -20,6 +20,8 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
 from mla_var3.runtime.registry import Version
 
+#: From the instructions of one chip to those of the next.
+PORTING = "docs/learn/hopper-to-blackwell.md"
 #: What stands behind the few words that say why.
 _FULLER = re.compile(r", which needs .*|: (?!uses).*| at kernels/.*", re.DOTALL)
 Fits = list[tuple[list[Version], Fit]]
@@ -98,7 +100,16 @@ def designs(site: Site, sm: str, link: Link) -> str:
         "Design", "Compiles, no spills", "Compiles, spills registers",
         "Does not compile, or failed a check",
     ]  # fmt: skip
-    return sections(table(head, rows), _unrecorded(found, sm)) if rows else ""
+    if not rows:
+        return ""
+    return sections(table(head, rows), _ported(site, rows, link), _unrecorded(found, sm))
+
+
+def _ported(site: Site, rows: list[list[str]], link: Link) -> str:
+    """Where a reader learns what takes the place of an instruction that an arch lacks."""
+    if not any("wgmma" in row[-1] for row in rows) or not (site.root / PORTING).is_file():
+        return ""
+    return f"What takes the place of wgmma there: [from Hopper to Blackwell]({link(PORTING)})."
 
 
 def _row(versions: list[Version], fit: Fit, sm: str, link: Link) -> list[str]:

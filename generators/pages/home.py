@@ -8,7 +8,7 @@ from generators.draw import stairs
 from generators.model import stories as story_files
 from generators.model import story_times
 from generators.model.site import Site
-from generators.pages import analyses, diagnosis, hopper, stories
+from generators.pages import analyses, diagnosis, failed, hopper, stories
 from generators.pages.kernels import design_link, next_version
 from generators.pages.learning_paths import path_source
 from generators.pages.story_words import Told, source_of
@@ -119,11 +119,17 @@ def _doors(site: Site, link: Link) -> str:
     doors = {
         "Choose": "Which design for your problem and device, how sure that is, and what it "
         f"reaches: {advisors}[kernels]({link('kernels')}), [results]({link('results')}), "
-        f"[devices]({link('knowledge/devices')}).",
+        f"[devices]({link('knowledge/devices')}). [Which GPU do I need, and what is here at all?]"
+        f"({link('docs/scope.md')}#which-gpu-do-i-need) "
+        f"[How times are taken]({link('docs/how-times-are-taken.md')}).",
         "Improve": "What to try next, by symptom, with code, what it brought and when it fails: "
         f"{diagnosis.first_door(site, link)}[all symptoms](#what-is-wrong-with-my-kernel). For a "
-        f"file of yours, Triton included: [bring your own kernel]({link('docs/adopt.md')}).",
-        "Learn": "From attention and MLA in ten minutes to lessons that run on a laptop: "
+        f"file of yours, Triton included: [bring your own kernel]({link('docs/adopt.md')}). "
+        f"What did not pay: [what failed]({link(failed.SOURCE)}).",
+        "Learn": "From [attention and MLA in ten minutes]"
+        f"({link('docs/learn/attention-and-mla.md')}) "
+        f"and [a first kernel]({link('docs/learn/first-kernel.md')}) to lessons that run on a "
+        "laptop: "
         f"[all lessons]({link('docs/learn/index.md')}){_first_path(site, link)}.",
         "Write": "Edit a version and know within seconds, without a GPU, whether it is right and "
         "what the compiler made of it; measure it when there is one: "

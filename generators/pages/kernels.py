@@ -29,6 +29,9 @@ from mla_var3.runtime import registry
 from mla_var3.runtime.registry import Version
 from mla_var3.workloads import Workload, workloads
 
+#: By which the page of what failed is named.
+FAILED = "generators/pages/failed.py"
+
 
 def workload_page(layer: str) -> str:
     """Path of a workload's page."""
@@ -147,7 +150,7 @@ def _index(site: Site) -> Page:
             "# Kernels",
             "A design is one way to compute a workload, a version one step of its history: each "
             "teaches one thing, and says what was predicted, what came of it, and which record "
-            "proves it.",
+            f"proves it. What did not pay, over all designs: [what failed]({link(FAILED)}).",
             *parts,
             "Run any of them, without a GPU: `nox -s profile -- DESIGN VERSION`. How to add one "
             f"stands under [contributing]({link('CONTRIBUTING.md')}).",

@@ -26,8 +26,10 @@ _FIGURE = re.compile(r"\{\{ ([a-z-]+) \}\}")
 #: Texts, in the order in which they are read, and their titles in the navigation.
 TEXTS = {
     "index": "",
+    "first-kernel": "A first kernel, line by line",
     "attention-and-mla": "Attention and MLA in ten minutes",
     "roofline": "The roofline and the regimes",
+    "hopper-to-blackwell": "From Hopper to Blackwell",
     "tensor-memory": "Tensor Memory",
     "pairs": "Pairs of CTAs",
 }

@@ -13,7 +13,7 @@ from generators.write import devlogs, figures, remarks
 from generators.write.source import repo_name
 from generators.write.text import cell
 from mla_var3.knowledge.evidence import Link
-from mla_var3.knowledge.pages import Document
+from mla_var3.knowledge.pages import Document, Entry
 from mla_var3.runtime.registry import Version
 
 TITLE = "Tried and failed"
@@ -26,6 +26,8 @@ _FAILED = re.compile(
     r"does not (?:pay|help)|not worth|failed|falsified|rejected|tried|in vain|costs? more)\b",
     re.IGNORECASE,
 )
+#: A verdict that says so without the mark of an entry that failed altogether.
+_NEGATIVE = re.compile(r"\bnegative (?:result|with)\b")
 #: Words of a problem whose sequences have few query rows, and what its lines are marked with.
 _FEW = re.compile(r"\b(few (?:query )?(?:rows|heads)|16 heads|h=(?:8|16|32)\b)", re.IGNORECASE)
 _MARK = "**few rows**"
@@ -68,6 +70,20 @@ def _elsewhere(site: Site, versions: list[Version], link: Link) -> str:
     return f" More of them: {', '.join(found)}." if found else ""
 
 
+def is_negative(entry: Entry) -> bool:
+    """Whether an entry's verdict says that it failed."""
+    return entry.negative or bool(_NEGATIVE.search(entry.verdict))
+
+
+def insights(story: devlogs.Story) -> list[str]:
+    """The first sentence of each insight of an entry, in one line and without links."""
+    return [text for text in _all(story) if text]
+
+
+def _all(story: devlogs.Story) -> Iterator[str]:
+    return (_first(text) for text in _bullets(story.parts.get("Insights", "")))
+
+
 def _marked(line: str) -> str:
     """A line, marked where it names few rows."""
     version, said, text = line.partition(": ")  # Neither a name nor an address has a colon.
@@ -81,7 +97,7 @@ def _of(site: Site, devlog: Document, version: Version, link: Link) -> Iterator[
     if entry is None or story is None:
         return
     address = link(repo_name(version.path)) + "#devlog"
-    insights = [_first(text) for text in _bullets(story.parts.get("Insights", ""))]
+    insights = list(_all(story))
     if entry.negative:
         why = next((text for text in insights if text), "")
         yield f"- [{version.version}]({address}), negative: **{story.verdict}** {why}".rstrip()

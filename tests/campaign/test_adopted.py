@@ -201,8 +201,9 @@ def test_the_kind_follows_imports_of_files_beside(tmp_path):
     assert contract.kind_of(path) == "triton"
 
 
-def test_the_example_is_right_at_each_of_its_sizes():
-    found = adopted.adopt(repo_root() / "examples" / "adopted_matmul.py")
+@pytest.mark.parametrize("name", ["adopted_matmul.py", "adopted_mla.py"])
+def test_the_example_is_right_at_each_of_its_sizes(name):
+    found = adopted.adopt(repo_root() / "examples" / name)
     assert len(found.told.checks) == 2
     for sizes in found.told.checks:
         assert found.check(sizes).wrong == ""

@@ -7,13 +7,21 @@ from dataclasses import replace
 from generators.mla import regimes
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages import catalogue, devices, handwritten, learning_paths, records, results
+from generators.pages import (
+    catalogue,
+    devices,
+    failed,
+    handwritten,
+    learning_paths,
+    records,
+    results,
+)
 from generators.write.page import Page
 from mla_var3 import devices as device_files
 from tests.knowledge.trees import Tree
 
 #: Families that need no kernels of the checkout.
-SMALL = (catalogue, regimes, devices, records, learning_paths, handwritten)
+SMALL = (catalogue, failed, regimes, devices, records, learning_paths, handwritten)
 
 
 def small_site(tree: Tree) -> Site:

@@ -43,6 +43,7 @@ def test_sources_devlogs_records_and_devices_have_their_pages(site):
     assert link(f"{folder}/devlog.md") == "kernels/mla/cutile-dsl/flash_mla/index.md"
     assert link("knowledge/devices/nvidia-h200-sxm.toml") == "devices/nvidia-h200-sxm.md"
     assert link("kernels/") == "kernels/index.md"
+    assert link("knowledge/workloads/mla.md?heads=8#x") == "mla/index.md?heads=8#x"
     run = site.runs[0]
     below = run.name.removeprefix("results/")
     assert link(f"{run.name}#json") == f"records/{below}.json"

@@ -88,6 +88,24 @@ def test_a_snippet_runs(snippet, tmp_path, monkeypatch):
         assert runpy.run_path(str(program), run_name="__main__")
 
 
+#: A block below a line that links the file of its lines and ends with a colon.
+QUOTED = re.compile(
+    r"\]\((?:\.\./)+([^)\n]+\.py)\)[^\n]*:\n\n``` \{ \.python \}\n(.*?)^```", re.M | re.S
+)
+
+
+def test_a_snippet_that_names_a_file_is_made_of_its_lines():
+    root, seen = repo_root(), set()
+    for page in sorted(root.glob("docs/**/*.md")):
+        for match in QUOTED.finditer(page.read_text(encoding="utf-8")):
+            file = (root / match[1]).read_text(encoding="utf-8")
+            there = {line.strip() for line in file.splitlines()}
+            assert {line.strip() for line in match[2].splitlines()} <= there, (page.name, match[1])
+            seen.add(match[1])
+    assert {"examples/first/add_cute.py", "kernels/cute_python/kit/softmax.py"} <= seen
+    assert {"examples/messages/cute_errors.py", "examples/lessons/lesson4.py"} <= seen
+
+
 SETUP = Setup("for i in range(2):\n    # snippet 1\n    # snippet 3\n")
 
 

@@ -39,6 +39,24 @@ def test_spills_on_sm_120_have_a_recipe(found):
     assert "O12 worker warps by spills" in part(page, "sm_120")
 
 
+def test_a_change_has_one_row_and_says_for_which_language(found):
+    for path, page in found.items():
+        if path == diagnosis.INDEX:
+            continue
+        for arch in ("sm_90", "sm_100", "sm_120"):
+            lines = re.findall(r"^\| \d+ \|.*$", part(page, arch), re.MULTILINE)
+            rows = [re.split(r"(?<!\\)\|", line)[2:5] for line in lines]
+            brought = [row[2].strip() for row in rows if "not measured here" not in row[2]]
+            assert len(brought) == len(set(brought)), (path, arch)
+            assert all(re.search("any language|cuTile|CuTe DSL", row[1]) for row in rows), path
+
+
+def test_an_error_that_its_check_allows_is_no_fault(found):
+    text = str(found["diagnosis/wrong-result.md"].content)
+    shown = text.partition("Our records that show the fault most")[2].split("\n## ")[0]
+    assert all(float(value) > 4e-3 for value in re.findall(r"\[(0\.\d+)\]", shown))
+
+
 def test_the_first_remedy_of_an_arch_stands_under_its_table(found):
     shown = part(found["diagnosis/register-spills.md"], "sm_120")
     table, recipe = shown.split("### ", 1)

@@ -9,6 +9,8 @@ import runpy
 import pytest
 
 from generators.pages import lessons
+from mla_var3.emulator import Options
+from mla_var3.emulator.script import run_script
 from mla_var3.errors import KnowledgeError
 from mla_var3.interpreter.redirect import redirected
 from tests.generators.checking import ROOT, see
@@ -23,6 +25,21 @@ def test_a_lesson_prints_what_its_page_shows(number):
     with contextlib.redirect_stdout(printed), redirected():
         runpy.run_path(str(ROOT / lessons.script(number)), run_name="__main__")
     assert printed.getvalue() == (ROOT / lessons.script(number)).with_suffix(".txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["add_cutile", "add_cute"])
+def test_a_first_kernel_runs_on_a_cpu_and_is_shown_whole(name, capsys):
+    file = ROOT / f"examples/first/{name}.py"
+    if name == "add_cute":
+        done = run_script(file, (), Options(), "sm_90a")
+        assert (done.ended.error, done.diagnostics) == (None, [])
+    else:
+        with redirected() as reports:
+            runpy.run_path(str(file), run_name="__main__")
+        assert [report.diagnostics for report in reports] == [[]]
+    assert "right: True" in capsys.readouterr().out
+    page = (ROOT / lessons.FOLDER / "first-kernel.md").read_text()
+    assert f"``` {{ .python }}\n{file.read_text().rstrip()}\n```" in page
 
 
 def test_a_lesson_asks_before_it_tells(site):

@@ -963,6 +963,22 @@ assert kernel.library is library
         Setup("# snippet\n\nassert sys.modules['flash_mla'].flash_mla_with_kvcache\n"),
         Setup(
             """
+import torch
+from mla_var3.serving import flashmla, operators
+from tests.serving import stand_in
+from tests.serving.test_sparse import arguments
+
+given = arguments()
+q, cache, indices = given["q"], given["k_cache"], given["indices"]
+kept, operators.launch = operators.launch, stand_in.launched
+# snippet
+expected, sums = flashmla.flash_mla_with_kvcache(**given)
+operators.launch = kept
+assert torch.equal(out, expected) and torch.equal(lse, sums)
+"""
+        ),
+        Setup(
+            """
 import sys
 import types
 
