@@ -16,10 +16,10 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Int32, range_constexpr
 
-from mla_var3.kernel.cute_python.kit import fitted_cuts
 from mla_var3.kernel.cute_python.kit.dsmem import remote_address
 from mla_var3.kernel.cute_python.kit.even import COLUMNS, Cut, tiles_of
-from mla_var3.kernel.cute_python.kit.fitted_cuts import MOST, SIZES, Costs
+from mla_var3.kernel.cute_python.kit.fitted_cuts import MOST, SIZES, Costs, fitted_cuts
+from mla_var3.kernel.cute_python.kit.fitted_cuts import halves as halves_of
 from mla_var3.kernel.cute_python.kit.handovers import cluster_sync
 from mla_var3.kernel.cute_python.kit.ordered import Named, order_rows, workers_of
 from mla_var3.kernel.cute_python.kit.schedule import rank_in_cluster
@@ -105,11 +105,11 @@ class Fitted:
 
     def __init__(self, costs: Costs):
         self.costs = costs
-        self.smallest = costs.begin + costs.split + fitted_cuts.halves(costs.alone)
+        self.smallest = costs.begin + costs.split + halves_of(costs.alone)
 
     def rows(self, tiles, workers):
         """The cuts of so many tiles of keys of each sequence, on the host."""
-        return fitted_cuts.fitted_cuts(tiles, workers, self.costs)
+        return fitted_cuts(tiles, workers, self.costs)
 
     @cute.jit
     def __call__(self, lengths: cute.Tensor, cuts: cute.Tensor, stream: cuda.CUstream):
