@@ -60,6 +60,8 @@ def follow(command: str, new: set[str]) -> None:
         _installs(words[4:], new)
     elif words[:2] == ["python", "-m"]:
         _runs_module(words[2], words[3:], new)
+    elif words[0] == "python":
+        assert (ROOT / words[1]).is_file(), command
     elif words[0] == "dask":
         assert words[1] in {"scheduler", "worker"}, command
     else:

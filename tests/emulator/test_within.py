@@ -153,6 +153,20 @@ def test_one_lane_arrives_for_its_warp(options) -> None:
 
 
 @ways
+def test_one_lane_gives_back_what_its_warp_has_read(options) -> None:
+    """As consumer_release of NVIDIA's pipelines does; by the letter it takes a bar.warp.sync."""
+    written = "st.shared.u32 [%r5], %r1; bar.warp.sync 0xffffffff;"
+    reads = {
+        "init": ARRIVAL.steps["init"].replace(" setp.gt", f" {written} setp.gt"),
+        "write": "ld.shared.u32 %r9, [%r5];",
+        "read": "st.shared.u32 [%r5+-128], 1;",
+    }
+    assert not pairs(ARRIVAL, options, reads)
+    found = pairs(ARRIVAL, options, reads | {"sync": ""})
+    assert found == ({("race", "write", "read")} if options.model is STRICT else set())
+
+
+@ways
 def test_a_lane_that_arrives_tells_of_what_it_did_itself(options) -> None:
     own = {
         "sync": "",

@@ -53,6 +53,8 @@ class Model:
         collectives_order: Lanes of a warp that run an instruction together (shuffles, votes,
             ``ldmatrix``, products) know then what the others did before, as at ``bar.warp.sync``.
             ``elect`` is none of these: what it chooses one lane for, others may lag behind.
+        one_lane_frees: What a warp has read one of its lanes may give back for all, without
+            ``bar.warp.sync``, as NVIDIA's pipelines do in ``consumer_release``.
         lanes_by_warp: A warp's ``tcgen05.ld`` and ``st`` find its own quarter of the lanes where
             the bits of the lane in the address are among those of the quarter: 0 in any warp, 32 in
             the second and fourth.
@@ -75,6 +77,7 @@ class Model:
     swizzle_by_address: bool = True
     compiler_inits: bool = True
     collectives_order: bool = True
+    one_lane_frees: bool = True
     lanes_by_warp: bool = True
 
 
@@ -97,6 +100,7 @@ STRICT = Model(
     swizzle_by_address=False,
     compiler_inits=False,
     collectives_order=False,
+    one_lane_frees=False,
     lanes_by_warp=False,
 )
 #: The default for who writes ``tcgen05.fence`` and ``wait::ld`` wherever the PTX ISA asks for them.

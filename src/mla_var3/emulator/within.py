@@ -104,7 +104,8 @@ def _shared(machine: Machine, warp: int, here: Any, number: int) -> int | None:
     """Hold back accesses to shared memory; the smallest number of a write that was."""
     last, oldest = machine.shared.last, None
     m, bound = last.granules, (machine.clocks.told[warp][0] + 1) << NUMBER
-    for of_writes, row in ((True, m.written), (False, m.read[warp])):
+    rows = [(True, m.written), (False, m.read[warp])]
+    for of_writes, row in rows[: 1 if machine.model.one_lane_frees else 2]:
         at = np.flatnonzero((row >= bound) & (m.writer == warp) if of_writes else row >= bound)
         at = at[_late(machine, warp, here, row[at])]
         if not len(at):
