@@ -123,7 +123,7 @@ def test_made_problems_are_the_same_each_time(version):
     assert made == cases(plan, 5)[len(plan.check_plans()) :]
     drawn, at_edges = made[:5], made[5:]
     assert len(drawn) == 5
-    assert len(at_edges) <= 5 * len(plan.edges())  # Five tilings each.
+    assert len(at_edges) <= 6 * len(plan.edges())  # Five tilings, and few multiprocessors.
 
 
 LOOP = ("loop", "k.py:3: for i in range(n):")
