@@ -180,6 +180,25 @@ PEERS = Snippet(
     cluster=2,
 )
 
+#: Two CTAs of a cluster write each other's shared memory, and each stores its own by TMA.
+FILLED_BY_PEERS = Snippet(
+    {
+        "address": "mov.u32 %r2, a; shl.b32 %r4, %r1, 2; add.u32 %r5, %r2, %r4; mov.u32 %r7, %cluster_ctarank;",
+        "begin": _MEET,
+        "peer": "xor.b32 %r8, %r7, 1; mapa.shared::cluster.u32 %r9, %r5, %r8;",
+        "write": "st.shared::cluster.u32 [%r9], %r1;",
+        "fence": "fence.proxy.async.shared::cluster;",
+        "meet": _MEET,
+        "late": "",
+        "who": "mul.wide.u32 %rd3, %r7, 256; add.u64 %rd4, %rd0, %rd3; setp.ne.u32 %p1, %r1, 0; @%p1 bra END;",
+        "store": f"{OUT} [%rd4], [%r2], 256; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;",
+        "end": "END:",
+    },
+    words=(128,),
+    grid=2,
+    cluster=2,
+)
+
 #: The second CTA says to the first that it is done with something; the first waits for that.
 RELEASE = Snippet(
     {

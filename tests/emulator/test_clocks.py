@@ -76,7 +76,7 @@ def test_a_new_cluster_comes_after_everything() -> None:
     assert c.issued[4] == 3
     assert (c.seen[0, 0], c.seen[1, 0], c.seen[1, 1], c.seen[0, 1]) == (3, 2, 9, 8)
     assert c.began.tolist() == [3, 9]
-    assert c.fences == {"shared": [[], []], "global": [[], []]}
+    assert c.fences == {"shared": [[], []], "cluster": [[], []], "global": [[], []]}
 
 
 def test_what_warps_know_is_one_view_where_they_are_neighbors() -> None:

@@ -11,6 +11,7 @@ from mla_var3.emulator.launcher import launch
 from mla_var3.emulator.options import DEFAULT, STRICT, Model, Options
 from mla_var3.emulator.regions import Region
 from tests.emulator.events import (
+    FILLED_BY_PEERS,
     NEXT_GRID,
     PEERS,
     RELEASE,
@@ -106,6 +107,40 @@ def test_warps_of_a_cta_race_in_global_memory(options):
 def test_bytes_that_threads_wrote_reach_a_load_past_a_fence_for_global(options, fence):
     found = raced(WRITTEN_THEN_LOADED, {"fence": fence}, options, "missing-proxy-fence")
     assert found == {("load", "write")}
+
+
+@ways
+@pytest.mark.parametrize(
+    ("fence", "enough"),
+    [
+        ("fence.proxy.async.shared::cluster;", True),
+        ("fence.proxy.async;", True),
+        ("fence.proxy.async.shared::cta;", False),
+        ("fence.proxy.async.global;", False),
+        ("", False),
+    ],
+)
+def test_bytes_written_for_another_cta_reach_its_store_past_a_fence_for_the_cluster(
+    options, fence, enough
+):
+    """A fence for a CTA's own shared memory says nothing of what its threads wrote elsewhere."""
+    arrays, done = FILLED_BY_PEERS.run({"fence": fence}, options)
+    assert arrays[0].tolist() == [*range(64)] * 2
+    found = {("store", "write")} if not enough else set()
+    assert raced(FILLED_BY_PEERS, {"fence": fence}, options, "missing-proxy-fence") == found
+    assert {d.kind for d in done.diagnostics} == ({"missing-proxy-fence"} if found else set())
+    own = {"fence": fence, "write": "st.shared.u32 [%r5], %r1;"}
+    enough = enough or "cta" in fence
+    found = set() if enough else {("store", "write")}
+    assert raced(FILLED_BY_PEERS, own, options, "missing-proxy-fence") == found
+
+
+@ways
+def test_who_stores_its_own_memory_may_fence_what_others_wrote_there(options):
+    """By assumption, as where the writer is of the same CTA; strict asks the writer for it."""
+    late = {"fence": "", "late": "fence.proxy.async.shared::cta;"}
+    found = {("store", "write")} if options.model is STRICT else set()
+    assert raced(FILLED_BY_PEERS, late, options, "missing-proxy-fence") == found
 
 
 @pytest.mark.parametrize("left_out", ["meet", "part"])

@@ -38,6 +38,8 @@ UNITS = (
 OF_WARPS = 3
 #: Chains of other kinds that there is room for at first, per CTA.
 ROOM = 48
+#: Spaces that a proxy fence may be for: shared memory of the CTA itself, of others of its cluster.
+SPACES = ("shared", "cluster", "global")
 #: A stamp is an event's number, the lane (of a thread, and of a cp.async) or the warp (of any other
 #: unit), and the instruction (see ``ptx.MAX_INSTRUCTIONS``).
 PC_BITS, DETAIL_BITS = 20, 10
@@ -103,9 +105,9 @@ class Clocks:
         self.seen[:] = top
         self.fenced_shared[:] = self.fenced_global[:] = top
         self.barriers_seen[:] = top
-        #: Per warp its numbers at its proxy fences, in order: for shared, and for global memory.
+        #: Per warp its numbers at its proxy fences, in order, for each space.
         self.fences: dict[str, list[list[int]]] = {
-            space: [[] for _ in range(self.warps)] for space in ("shared", "global")
+            space: [[] for _ in range(self.warps)] for space in SPACES
         }
         copies = CP_ASYNC * self.warps
         self.lanes.start(top[: self.warps, None], top[copies : copies + self.warps])
@@ -166,8 +168,9 @@ class Clocks:
     def fence(self, warp: int, spaces: tuple[str, ...]) -> None:
         """A proxy fence: what the warp knows is visible to asynchronous units."""
         for space in spaces:
-            known = self.fenced_shared if space == "shared" else self.fenced_global
-            known[warp] = self.seen[warp]
+            if space != "cluster":  # What a unit reads is in its own CTA.
+                known = self.fenced_shared if space == "shared" else self.fenced_global
+                known[warp] = self.seen[warp]
             self.fences[space][warp].append(int(self.seen[warp, warp]))
         self.seen[warp, warp] += 1
 

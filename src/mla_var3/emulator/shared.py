@@ -466,12 +466,13 @@ class Shadow:
         if not np.count_nonzero(generic):
             return
         clocks = self.clocks
-        seen, fenced, fences = (
-            clocks.seen[warp],
-            clocks.fenced_shared[warp],
-            clocks.fences["shared"],
-        )
-        missing = unfenced(seen, fenced, self.model, writer, written, generic, fences)
+        seen, fenced = clocks.seen[warp], clocks.fenced_shared[warp]
+        away = generic & self._away(m, g, writer)
+        missing = np.zeros(generic.shape, bool)
+        for space, these in (("shared", generic & ~away), ("cluster", away)):
+            if np.count_nonzero(these):
+                fences = clocks.fences[space]
+                missing |= unfenced(seen, fenced, self.model, writer, written, these, fences)
         if missing.any():
             q = self._first(m, g, missing)
             reader, wrote = self.clocks.name(unit, warp), self._wrote(q)
@@ -485,6 +486,14 @@ class Shadow:
                 wrote,
                 "fence.proxy.async between the write and the barrier before the read",
             )
+
+    def _away(self, m: Level, g: Any, warp: Any) -> Any:
+        """Which pieces ``g`` of a level are shared memory of another CTA than that of a warp."""
+        memory = self.memory
+        if memory.ctas == 1:
+            return False
+        pieces = np.arange(g.start, g.stop) if isinstance(g, slice) else g
+        return pieces * m.size * memory.granule // memory.size != warp // self.clocks.per_cta
 
     # Words ------------------------------------------------------------------------------------
     def place(self, granule: Any) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator import functions as fn
-from mla_var3.emulator.clocks import BULK, TENSOR, Event
+from mla_var3.emulator.clocks import BULK, SPACES, TENSOR, Event
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U32, U64
 from mla_var3.emulator.mbarrier import MBarrier
@@ -346,5 +346,9 @@ class Sync:
 
 
 def _proxied(op: str) -> tuple[str, ...]:
-    """Spaces that a proxy fence is for; both where it names none."""
-    return tuple(x for x in ("shared", "global") if f".{x}" in op) or ("shared", "global")
+    """Spaces that a proxy fence is for; all where it names none."""
+    if ".global" in op:
+        return ("global",)
+    if ".shared::cta" in op:
+        return ("shared",)
+    return ("shared", "cluster") if ".shared" in op else SPACES

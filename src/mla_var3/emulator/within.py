@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mla_var3.emulator.clocks import NUMBER, detail
+from mla_var3.emulator.clocks import NUMBER, SPACES, detail
 from mla_var3.emulator.lanes import AS_ONE, LANES, bits
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _held_back(machine: Machine, warp: int, here: NDArray[np.int64], pc: int) ->
     clocks = machine.clocks
     number = int(clocks.seen[warp, warp])
     found = [_shared(machine, warp, here, number), _global(machine, warp, here, number)]
-    for space, oldest in zip(("shared", "global"), found, strict=True):
+    for space, oldest in zip(SPACES, (found[0], *found), strict=True):
         fences = clocks.fences[space][warp]
         if oldest is not None and fences and fences[-1] >= oldest:
             fences.append(number)  # Behind what was held back, as one was before.
