@@ -28,6 +28,8 @@ from mla_var3.emulator.residency import Residency
 from mla_var3.emulator.windows import SHARED_START
 
 OFFSET = 0xFFFFFF
+#: What was done to bytes, in words.
+DONE = {"read": "read", "write": "written"}
 
 
 class SharedMemory:
@@ -194,10 +196,8 @@ class Shadow:
         late = lanes.apart(warp[:, None], lane[:, None], detail(stamps), stamps >> NUMBER)
         if np.count_nonzero(late):
             i, j = np.argwhere(late)[0]
-            before = self.clocks.who(int(warp[i]), int(stamps[i, j]))
-            self._within(
-                "written", g[i, j], "read", int(stamps[i, j]), before, warp[i], lane[i], pc
-            )
+            stamped, now = int(stamps[i, j]), self.clocks.thread(warp[i], lane[i])
+            self._within("written", g[i, j], "read", int(warp[i]), stamped, now, pc)
 
     def _after_lanes(
         self,
@@ -233,25 +233,23 @@ class Shadow:
         if np.count_nonzero(late):
             i, j = np.argwhere(late)[0]
             stamped, chain = int(stamps[i, j]), int(writer[i, j])
-            before = self.clocks.who(int(warp[i]), stamped)
-            does = "read" if what == "read" else "written"
-            self._within(does, g[i, j], "written", stamped, before, warp[i], lane[i], pc, chain)
+            does, now = DONE[what], self.clocks.thread(warp[i], lane[i])
+            by_copy = chain >= self.clocks.warps
+            self._within(does, g[i, j], "written", int(warp[i]), stamped, now, pc, by_copy)
 
     def _within(
         self,
         does: str,
         q: Any,
         was: str,
+        warp: int,
         stamped: int,
-        before: str,
-        warp: Any,
-        lane: Any,
+        now: str,
         pc: int,
-        chain: int = 0,
+        copied: bool = False,
     ) -> None:
-        """Report a race of two lanes of one warp."""
-        now = self.clocks.thread(warp, lane)
-        copied = chain >= self.clocks.warps
+        """Report a race of two lanes of one warp; ``stamped`` is the earlier access."""
+        before = self.clocks.who(warp, stamped)
         self.reporter.add(
             "warp-race",
             pc,
@@ -405,19 +403,11 @@ class Shadow:
             late = own & lanes.apart(warp, lane, detail(stamps), stamps >> NUMBER)
             if np.count_nonzero(late):
                 i = int(np.argmax(late))
-                place, now = self._first(m, q, late), clocks.name(event.unit, warp)
-                before = clocks.who(warp, int(stamps[i]))
-                self.reporter.add(
-                    "warp-race",
-                    pc,
-                    f"shared {self.place(place)} is {was} by {before} and "
-                    f"{'read' if what == 'read' else 'written'} by {now} for lane {lane}, and "
-                    "nothing orders these two lanes",
-                    int(stamps[i]) & PC_MASK,
-                    now,
-                    before,
-                    WITHIN,
+                place, now = (
+                    self._first(m, q, late),
+                    f"{clocks.name(event.unit, warp)} for lane {lane}",
                 )
+                self._within(DONE[what], place, was, warp, int(stamps[i]), now, pc)
                 return
 
     def unit_write(self, g: Any, event: Event, pc: int, lane: Any = None) -> None:
@@ -520,7 +510,7 @@ class Shadow:
             "race",
             pc,
             f"shared {self.place(q)} is written by {wrote} and "
-            f"{'read' if what == 'read' else 'written'} by {after}, and nothing orders the two",
+            f"{DONE[what]} by {after}, and nothing orders the two",
             self.write_pc(q),
             after,
             wrote,
