@@ -1,6 +1,7 @@
 """Work in forked processes: what it returns, raises, says, and how it may die."""
 
 import gc
+import math
 import multiprocessing
 import os
 import re
@@ -51,6 +52,27 @@ def test_nothing_is_lost_whatever_runs_side_by_side(tmp_path: Path, workers: int
     work = {n: partial(pow, n, 2) for n in range(7)}
     ended = dict(forked.run(work, folder=tmp_path, workers=workers, timeout=60, explain=str))
     assert {n: one.result for n, one in ended.items()} == {n: n * n for n in range(7)}
+
+
+def held() -> tuple[int, bool]:
+    return len(HELD), "mla_var3.paths" in sys.modules
+
+
+#: What this process holds and one that only loaded this module does not.
+HELD: list[int] = []
+
+
+def test_forks_of_a_process_that_only_loads_hold_nothing_of_this_one(tmp_path: Path):
+    HELD.append(1)
+    work = {"held": held, "parent": os.getppid, "raises": raises, "dies": dies}
+    load = ["mla_var3.paths", __name__]
+    ended = dict(
+        forked.run(work, folder=tmp_path, workers=2, timeout=math.inf, explain=str, load=load)
+    )
+    assert ended["held"].result == (0, True)
+    assert ended["parent"].result != os.getpid()
+    assert (ended["raises"].failure, ended["dies"].crashed) == ("no", True)
+    HELD.clear()
 
 
 class Engine:

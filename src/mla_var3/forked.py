@@ -1,5 +1,7 @@
 """Runs functions in forked processes side by side, so that a crash or hang ends only its own.
 
+They are forks of this process, or of one that has loaded modules and done nothing else.
+
 Not pebble 5.2.3, which was tried: it keeps a thread in the parent for each process, and the next
 process would be forked from a parent with threads; and its processes live on where the parent is
 killed with -9.
@@ -9,16 +11,18 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import multiprocessing
 import os
 import signal
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -49,7 +53,7 @@ class Ended(Generic[Result]):
 
 @dataclass(frozen=True)
 class _Running:
-    process: ForkProcess
+    process: BaseProcess
     pipe: Connection
     log: Path
     began: float
@@ -122,8 +126,24 @@ def end_with_parent() -> None:
     """
     _ask_for_signal()  # Of a process that was spawned, nobody here saw the fork.
     parent = multiprocessing.parent_process()
-    if parent is not None and os.getppid() != parent.pid:
+    if parent is not None and os.getppid() not in (parent.pid, _forking):
         os._exit(1)  # It had ended before.
+
+
+def _context(load: Sequence[str] | None) -> Any:
+    """What makes processes: forks of this one, or of one that has these modules alone."""
+    if load is None:
+        return FORKS
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *load])
+    resource_tracker.ensure_running()  # Or the next would begin it, which lets interrupts through.
+    # It leaves its mask to its forks: an interrupt while they begin would print a traceback each.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    return context
 
 
 def run(
@@ -133,22 +153,29 @@ def run(
     workers: int,
     timeout: float,
     explain: Callable[[BaseException], str],
+    load: Sequence[str] | None = None,
 ) -> Iterator[tuple[Key, Ended[Result]]]:
     """Run pieces of work side by side, each in a process of its own.
 
     The processes are forks, so the work may hold anything; its results are pickled. An interrupt,
     or leaving the iteration, ends them all.
 
+    A fork costs the more, the more memory is held here, and cannot use a GPU that was used here.
+    With ``load`` they are forks of a process that did nothing but load modules, and the work is
+    pickled too.
+
     Args:
         work: What to run, by key.
         folder: Where their output is kept meanwhile.
         workers: Processes at a time.
-        timeout: Seconds each may take.
+        timeout: Seconds each may take; ``math.inf`` for as long as it wants.
         explain: The sentence for an exception.
+        load: Modules that are loaded once for all processes, where these hold nothing of this one.
 
     Yields:
         Keys and endings, as they end.
     """
+    context = _context(load)
     waiting = list(work.items())
     running: dict[Key, _Running] = {}
     try:
@@ -156,13 +183,14 @@ def run(
             while waiting and len(running) < workers:
                 key, task = waiting.pop(0)
                 log = folder / f"log-{len(waiting)}"
-                ours, theirs = FORKS.Pipe(duplex=False)
-                process = FORKS.Process(target=_child, args=(task, theirs, log, explain))
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_child, args=(task, theirs, log, explain))
                 process.start()
                 theirs.close()
                 running[key] = _Running(process, ours, log, time.monotonic(), timeout)
             left = min(one.deadline for one in running.values()) - time.monotonic()
-            wait([one.pipe for one in running.values()], timeout=max(left, 0))
+            pipes = [one.pipe for one in running.values()]
+            wait(pipes, timeout=None if math.isinf(left) else max(left, 0))
             for key, one in list(running.items()):
                 if one.pipe.poll() or time.monotonic() >= one.deadline:
                     del running[key]
@@ -180,10 +208,14 @@ def _child(
 ) -> None:
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # What the parent made ends in the parent: here it may wait for a thread that only the parent
     # has, as execution engines of the CuTe DSL do, for ever. There is no public way to say so.
     vars(weakref.finalize)["_registry"].clear()
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    except FileNotFoundError:
+        os._exit(1)  # Who wanted this was interrupted meanwhile.
     os.dup2(output, 1)
     os.dup2(output, 2)
     try:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import io
 import math
@@ -18,6 +17,7 @@ from mla_var3 import languages
 from mla_var3.app import checking, commands, few_builds, plan_values
 from mla_var3.app.checking import CheckOutcome
 from mla_var3.errors import HyperMlaError, NotExecutableError, PlanError
+from mla_var3.forked import Ended
 from mla_var3.runtime import cases, registry, unreached
 from mla_var3.workloads.mla.problems import FAR
 
@@ -44,13 +44,20 @@ def test_problems_are_made_where_a_language_runs_them_fast():
 class TestCheck:
     @pytest.fixture
     def threads(self, monkeypatch):
-        """Jobs in threads, on outcomes made up here, whatever plans decide."""
+        """All in this process, on outcomes made up here, whatever plans decide."""
         monkeypatch.setattr(plan_values, "gaps", lambda *_: [])
         monkeypatch.setattr(plan_values, "unseen", lambda *_: iter(()))
-        monkeypatch.setattr(
-            checking.concurrent.futures, "ProcessPoolExecutor",
-            lambda workers, **_: concurrent.futures.ThreadPoolExecutor(1),
-        )  # fmt: skip
+
+        def run(work, *, explain, **_):
+            for number, task in work.items():
+                try:
+                    yield number, Ended(task(), None, "")
+                except SystemError as error:
+                    yield number, Ended(None, str(error), "", crashed=True)
+                except Exception as error:  # noqa: BLE001 - As in a process of its own.
+                    yield number, Ended(None, explain(error), "")
+
+        monkeypatch.setattr(checking.forked, "run", run)
         wrong: dict[tuple[str, int], str] = {}
         seen: dict[str, int] = {}
 
@@ -60,7 +67,9 @@ class TestCheck:
             if text == "raise":
                 raise PlanError("no plan")
             if text == "killed":
-                raise concurrent.futures.BrokenExecutor
+                raise SystemError("the process ended by signal 9")
+            if text == "fault":
+                raise ZeroDivisionError("of its own")
             key = version.key
             if text == "skip":
                 return CheckOutcome(key, f"slug-{index}", skipped="needs a GPU")
@@ -93,6 +102,11 @@ class TestCheck:
     def test_a_refused_plan_ends_the_run(self, threads):
         threads["v0", 0] = "raise"
         with pytest.raises(PlanError, match="no plan"):
+            commands.check("flash_mla", "v0")
+
+    def test_a_fault_of_the_check_itself_keeps_its_trace(self, threads):
+        threads["v0", 0] = "fault"
+        with pytest.raises(RuntimeError, match=r"in outcome\n(.|\n)*ZeroDivisionError: of its own"):
             commands.check("flash_mla", "v0")
 
     def test_a_killed_process_is_one_sentence(self, threads):

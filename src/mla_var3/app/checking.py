@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import contextlib
 import dataclasses
+import functools
 import itertools
 import json
-import multiprocessing
+import math
 import os
-import signal
+import tempfile
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from rich.console import Console
 from mla_var3 import collecting, forked, languages
 from mla_var3.app import few_builds, plan_values
 from mla_var3.errors import HyperMlaError, NotExecutableError
+from mla_var3.forked import Ended
 from mla_var3.paths import out_dir, relative, write_atomic
 from mla_var3.runtime import cases, coverage, registry, unreached
 from mla_var3.runtime.cases import Case
@@ -39,6 +40,10 @@ MADE = 60
 MADE_FOR_GPU, MOST_STEPS_OF_GPU = 24, 40_000
 #: Builds whose first problem has its schedules checked too: these are the same for all builds.
 SCHEDULED = 3
+#: Problems that one process runs where nothing is compiled.
+TOGETHER = 16
+#: What all of these processes have loaded.
+LOADED = ("torch", "mla_var3.app.checking")
 #: Gaps that are named for each version; a number says how many there are beside them.
 SHOWN = 8
 
@@ -234,20 +239,51 @@ def check_groups(
     """
     count = sum(len(group.cases) for group in groups)
     outcomes: list[CheckOutcome] = []
-    with _pool(min(workers or os.cpu_count() or 1, len(groups))) as pool:
-        # Workers inherit the mask: an interrupt while they import would print a traceback each.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            futures = [pool.submit(_check_some, *group) for group in groups]
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        for future in futures:
-            for outcome in future.result():
-                outcomes.append(outcome)
-                console.print(f"\\[{len(outcomes):>3}/{count}] {outcome.line()}")
-                if outcome.explanation:
-                    console.print(f"          {outcome.explanation}", markup=False)
+    work = {n: functools.partial(_check_some, *group) for n, group in enumerate(groups)}
+    with tempfile.TemporaryDirectory() as logs:
+        runs = forked.run(
+            work,
+            folder=Path(logs),
+            workers=workers or os.cpu_count() or 1,
+            timeout=math.inf,
+            explain=_traced,
+            load=LOADED,
+        )
+        for outcome in _in_order(runs):
+            outcomes.append(outcome)
+            console.print(f"\\[{len(outcomes):>3}/{count}] {outcome.line()}")
+            if outcome.explanation:
+                console.print(f"          {outcome.explanation}", markup=False)
     return outcomes
+
+
+def _in_order(
+    runs: Iterator[tuple[int, Ended[list[CheckOutcome] | HyperMlaError]]],
+) -> Iterator[CheckOutcome]:
+    """Outcomes in the order of groups, each when those before it are there."""
+    there: dict[int, list[CheckOutcome]] = {}
+    place = 0
+    for number, end in runs:
+        there[number] = _outcomes(end)
+        while place in there:
+            yield from there.pop(place)
+            place += 1
+
+
+def _outcomes(end: Ended[list[CheckOutcome] | HyperMlaError]) -> list[CheckOutcome]:
+    if isinstance(end.result, HyperMlaError):
+        raise end.result
+    if end.crashed:
+        raise HyperMlaError(
+            f"a checking process was killed, perhaps for lack of memory: {end.failure}"
+        )
+    if end.result is None:
+        raise RuntimeError(end.failure)
+    return end.result
+
+
+def _traced(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 def _groups(versions: Sequence[Version]) -> tuple[list[Group], dict[Version, str]]:
@@ -268,7 +304,8 @@ def groups_of(version: Version) -> list[Group]:
         those = cases_of(version)
     shared: dict[int, list[Case]] = {}
     for number, case in enumerate(those):
-        shared.setdefault(-1 - number if case.build is None else case.build, []).append(case)
+        own = -1 - number // TOGETHER if case.build is None else case.build
+        shared.setdefault(own, []).append(case)
     return [Group(version.qualified, version.version, tuple(one)) for one in shared.values()]
 
 
@@ -323,33 +360,18 @@ def _cases_for_gpu(plan: KernelPlan, builds: int | None) -> list[Case]:
     return small + [Case(one, "default", "forward") for one in large]
 
 
-@contextlib.contextmanager
-def _pool(workers: int) -> Iterator[concurrent.futures.Executor]:
-    pool = concurrent.futures.ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_end_in_silence
-    )
-    try:
-        yield pool
-    except concurrent.futures.BrokenExecutor as error:
-        raise HyperMlaError("a checking process was killed, perhaps for lack of memory") from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _end_in_silence() -> None:
-    """End this worker without a message on an interrupt or with its parent, which reports."""
-    forked.end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def _check_some(design: str, version: str, those: Sequence[Case]) -> list[CheckOutcome]:
+def _check_some(
+    design: str, version: str, those: Sequence[Case]
+) -> list[CheckOutcome] | HyperMlaError:
     with collecting.uncollected():
         import torch
 
         found = registry.find(design, version)
     torch.set_num_threads(1)
-    return [check_case(found, case) for case in those]
+    try:
+        return [check_case(found, case) for case in those]
+    except HyperMlaError as error:
+        return error  # It is pickled, and so keeps its class.
 
 
 def settled(version: Version, case: Case, result: CaseResult) -> CaseResult:

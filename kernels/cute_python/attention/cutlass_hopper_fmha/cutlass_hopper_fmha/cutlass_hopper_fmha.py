@@ -35,6 +35,8 @@ example = Fetched(
 STAGE = "attention"
 #: Head dimensions that fill whole slabs of the swizzle.
 HEADS = (32, 64, 128, 256)
+#: Query rows of a warpgroup.
+ROWS = 64
 LOG2_E = 1.4426950408889634
 
 
@@ -42,13 +44,13 @@ LOG2_E = 1.4426950408889634
 class Tiling(CuteTiling):
     """The example's tiles."""
 
-    tile_m: int = option(64, "queries per warpgroup, of which there are two")
+    tile_m: int = option(ROWS, "queries per warpgroup, of which there are two")
     tile_n: int = option(128, "keys per step")
     persistent: bool = option(False, "as many blocks as fit, each with several tiles")
 
     def validate(self, plan: KernelPlan) -> None:
         super().validate(plan)
-        require_one_of((64,), tile_m=self.tile_m)
+        require_one_of((ROWS,), tile_m=self.tile_m)
         require_one_of((64, 128), tile_n=self.tile_n)
         assert isinstance(plan, AttentionProblem)
         if plan.d == 256 and self.tile_n > 64:
@@ -65,6 +67,13 @@ class Plan(AttentionProblem, KernelPlan):
         super().validate()
         if self.d not in HEADS:
             raise PlanError(f"d={self.d} is not one of {', '.join(map(str, HEADS))}")
+        if self.s <= ROWS:
+            # Of a shape of one tile of rows, compiled in, the copy has no coordinate left: the
+            # second warpgroup's tile, which lies past the end, is stored over the first one's.
+            raise PlanError(
+                f"s={self.s}: shapes are compiled in here, and the example then takes more than "
+                f"{ROWS} rows"
+            )
 
     def default_tiling(self, stage: str) -> Tiling:
         return Tiling(tile_n=64 if self.d == 256 else 128)
