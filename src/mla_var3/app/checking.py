@@ -42,7 +42,7 @@ MADE_FOR_GPU, MOST_STEPS_OF_GPU = 24, 40_000
 SCHEDULED = 3
 #: Problems that one process runs where nothing is compiled.
 TOGETHER = 16
-#: What all of these processes have loaded.
+#: What all of these processes have loaded, beside the sources of the versions.
 LOADED = ("torch", "mla_var3.app.checking")
 #: Gaps that are named for each version; a number says how many there are beside them.
 SHOWN = 8
@@ -84,6 +84,11 @@ class Group(NamedTuple):
     design: str
     version: str
     cases: tuple[Case, ...]
+
+    @property
+    def module(self) -> str:
+        """Where its version is defined; loading it loads what its language needs."""
+        return registry.find(self.design, self.version).plan_class().__module__
 
     def is_of(self, version: Version) -> bool:
         """Whether its problems are those of a version."""
@@ -247,7 +252,7 @@ def check_groups(
             workers=workers or os.cpu_count() or 1,
             timeout=math.inf,
             explain=_traced,
-            load=LOADED,
+            load=(*LOADED, *dict.fromkeys(group.module for group in groups)),
         )
         for outcome in _in_order(runs):
             outcomes.append(outcome)
