@@ -95,7 +95,6 @@ class WindowKernel(ResidentKernel):
     #: Whether a tile's scales are made fp16 before its place is waited for, rather than after that,
     #: when all that a warp has under way has come anyway.
     ahead = True
-    loads_first = True
 
     def slab(self, j, odd):
         """The slab that is converted as the j-th; the rotary values come last."""
@@ -281,22 +280,12 @@ class WindowKernel(ResidentKernel):
         for j in range_constexpr(self.values):
             if const_expr(j == self.near):
                 cute.arch.mbarrier_wait(free + 1 + odd, phase)
-            if const_expr(self.loads_first):
-                for i in range_constexpr(2):
-                    bits = self.converted(window, factors, filled, odd, 2 * j + i)
-                    if const_expr(j + i == 0):
-                        self.begin_next(window, work, caches, group)
-                    self.fetch(window, 2 * j + i, next_odd)
-                    cute.arch.sync_warp()
-                    self.put(storage, bits, odd, group, 2 * j + i)
-            else:
-                for i in range_constexpr(2):
-                    bits = self.converted(window, factors, filled, odd, 2 * j + i)
-                    self.put(storage, bits, odd, group, 2 * j + i)
-                    if const_expr(j + i == 0):
-                        # All that is under way has come; what is read from here on has a tile's time.
-                        self.begin_next(window, work, caches, group)
-                    self.fetch(window, 2 * j + i, next_odd)
+            for i in range_constexpr(2):
+                self.convert(storage, window, factors, filled, odd, group, 2 * j + i)
+                if const_expr(j + i == 0):
+                    # All that is under way has come; what is read from here on has a tile's time.
+                    self.begin_next(window, work, caches, group)
+                self.fetch(window, 2 * j + i, next_odd)
             for told in self.told[:-1]:
                 if const_expr(j == told[-1]):
                     self.tell_of(full, odd, told)
@@ -326,21 +315,15 @@ class WindowKernel(ResidentKernel):
             words[odd, group] = filled
 
     @cute.jit
-    def converted(self, window, factors, filled, odd, p: cutlass.Constexpr):
-        """A piece in fp16."""
-        lane, j = cute.arch.lane_idx(), p // 2
-        row = EIGHT * (p % 2) + lane // 4
+    def convert(self, storage, window, factors, filled, odd, group, p: cutlass.Constexpr):
+        """A piece to its slab."""
+        pieces, lane, j = self.pieces(storage), cute.arch.lane_idx(), p // 2
+        row, slab = EIGHT * (p % 2) + lane // 4, odd * SLABS + self.slab(j, odd)
         raw = self.masked(window.pieces[None, p], filled, row)
         values = cute.make_rmem_tensor(PIECE, Float16)
         factor = self.factor(factors, j, p % 2, odd)
         values.store(cute.recast_tensor(raw, Float8E4M3FN).load().to(Float16) * factor)
-        return cute.recast_tensor(values, Uint8)
-
-    @cute.jit
-    def put(self, storage, bits, odd, group, p: cutlass.Constexpr):
-        """A piece to its slab."""
-        pieces, lane, j = self.pieces(storage), cute.arch.lane_idx(), p // 2
-        row, slab = EIGHT * (p % 2) + lane // 4, odd * SLABS + self.slab(j, odd)
+        bits = cute.recast_tensor(values, Uint8)
         for n in range_constexpr(2):
             out = self.piece(pieces, slab, group * TOKENS + row, 2 * (lane % 4) + n)
             cute.autovec_copy(cute.local_tile(bits, (PIECE,), (n,)), out)
