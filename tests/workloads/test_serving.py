@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 
 import pytest
 import torch
@@ -38,6 +39,20 @@ def test_the_set_is_what_servers_have():
     assert {min(p.b for p in problems), max(p.b for p in problems)} == {1, 256}
     assert all(sum(p.drawn()) < 1 << 20 for p in problems)
     assert mla.WORKLOAD.sets["serving"]()[0] == problems[0].fields()
+
+
+def test_the_fresh_set_is_drawn_and_not_chosen():
+    draw, drawn = random.Random("serving-fresh 2026-11-27"), []
+    while len(drawn) < 60:
+        kind = mla.LENGTHS[len(drawn) % 3]
+        b = round(2 ** draw.uniform(0, 8))
+        t = round(2 ** draw.uniform(9, min(17, 20 - math.log2(b))))
+        s, h = draw.choice((1, 2, 4)), draw.choice(range(16, 129, 16))
+        if b > 1 or kind == "equal":
+            drawn.append(f"b={b} s={s} h={h} t={t} {kind}")
+    assert [p.name for p in mla.serving_set(mla.serving.FRESH)] == drawn
+    assert len({*drawn, *(p.name for p in mla.serving_set())}) == 120
+    assert len(mla.WORKLOAD.sets["serving-fresh"]()) == 60
 
 
 @given(n=st.lists(st.integers(1, 5000), min_size=1, max_size=5))

@@ -1,4 +1,4 @@
-"""Reads MLA's serving problems from ``conf/serving.toml`` and draws their sequence lengths."""
+"""Reads MLA's serving problems from ``conf/serving*.toml`` and draws their sequence lengths."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ LENGTHS = ("equal", "ragged", "one")
 #: How much longer one sequence is than each of the others.
 LONGER = 10
 SET = Path(__file__).parents[2] / "conf" / "serving.toml"
+#: As many more that no kernel was tuned on.
+FRESH = SET.with_name("serving-fresh.toml")
 
 
 def drawn_lengths(b: int, t: int, kind: str, seed: int = 0) -> list[int]:
