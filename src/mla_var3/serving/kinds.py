@@ -76,10 +76,13 @@ SCHEDULE = Kind("schedule")
 
 
 def groups_of(rows: int) -> tuple[int, int]:
-    """CTAs that share keys, and groups of so many row tiles, for the rows of a sequence."""
+    """CTAs that share keys, and groups of so many row tiles, for the rows of a sequence.
+
+    An odd number of row tiles shares nothing: one CTA of the last pair would have nothing to do.
+    """
     tiles = -(-rows // ROWS)
-    share = min(tiles, 2)
-    return share, -(-tiles // share)
+    share = 1 if tiles % 2 else 2
+    return share, tiles // share
 
 
 def workers_of(rows: int, sms: int, alone: bool = False) -> int:
