@@ -41,8 +41,9 @@ def test_the_set_is_what_servers_have():
     assert mla.WORKLOAD.sets["serving"]()[0] == problems[0].fields()
 
 
-def test_the_fresh_set_is_drawn_and_not_chosen():
-    draw, drawn = random.Random("serving-fresh 2026-11-27"), []
+@pytest.mark.parametrize("name", ["fresh", "unseen"])
+def test_further_sets_are_drawn_and_not_chosen(name):
+    draw, drawn = random.Random(f"serving-{name} 2026-11-27"), []
     while len(drawn) < 60:
         kind = mla.LENGTHS[len(drawn) % 3]
         b = round(2 ** draw.uniform(0, 8))
@@ -50,9 +51,10 @@ def test_the_fresh_set_is_drawn_and_not_chosen():
         s, h = draw.choice((1, 2, 4)), draw.choice(range(16, 129, 16))
         if b > 1 or kind == "equal":
             drawn.append(f"b={b} s={s} h={h} t={t} {kind}")
-    assert [p.name for p in mla.serving_set(mla.serving.FRESH)] == drawn
+    problems = mla.serving_set(mla.serving.SET.with_name(f"serving-{name}.toml"))
+    assert [p.name for p in problems] == drawn
     assert len({*drawn, *(p.name for p in mla.serving_set())}) == 120
-    assert len(mla.WORKLOAD.sets["serving-fresh"]()) == 60
+    assert len(mla.WORKLOAD.sets[f"serving-{name}"]()) == 60
 
 
 @given(n=st.lists(st.integers(1, 5000), min_size=1, max_size=5))

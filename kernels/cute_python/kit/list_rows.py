@@ -83,13 +83,17 @@ class RowsKernel(ListKernel):
                 near, rope = free + 3 * odd, free + Free.EVEN_ROPE + odd
                 ready = cute.arch.mbarrier_test_wait(near, phase)
                 ready = ready & cute.arch.mbarrier_test_wait(rope, phase)
-                self.request(storage, halves, sent, (ready, near, rope, phase), (token, odd, 0), group)
+                self.request(
+                    storage, halves, sent, (ready, near, rope, phase), (token, odd, 0), group
+                )
                 self.mark(storage, token, odd, group, cute.arch.lane_idx())
                 following = self.token(work, caches, found, length, self.place(tile + 1, group))
                 found = self.look(work, sequence, self.place(tile + 2, group))
                 far = free + 1 + odd
                 ready = cute.arch.mbarrier_test_wait(far, phase)
-                self.request(storage, halves, sent, (ready, far, far, phase), (token, odd, 1), group)
+                self.request(
+                    storage, halves, sent, (ready, far, far, phase), (token, odd, 1), group
+                )
                 token = following
             taken = taken + 1
             evens, odds = evens + (stop - start + 1) // 2, odds + (stop - start) // 2

@@ -17,7 +17,7 @@ from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
 from mla_var3.kernel.cute_python.kit.units import UnitsKernel
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import Plan
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v22.flash_mla_v22 import Plan
 from mla_var3.languages.cute import emulation
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.export import export

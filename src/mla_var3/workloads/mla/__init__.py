@@ -36,6 +36,7 @@ from mla_var3.workloads.mla.problems import MlaProblem, attention_reference
 from mla_var3.workloads.mla.serving import (
     FRESH,
     LENGTHS,
+    UNSEEN,
     ServingProblem,
     drawn_lengths,
     serving_set,
@@ -156,6 +157,7 @@ WORKLOAD = Workload(
     sets={
         "serving": lambda: [problem.fields() for problem in serving_set()],
         "serving-fresh": lambda: [problem.fields() for problem in serving_set(FRESH)],
+        "serving-unseen": lambda: [problem.fields() for problem in serving_set(UNSEEN)],
     },
     metrics=(
         axis_metric("batch", "b", "Sequences in the batch."),

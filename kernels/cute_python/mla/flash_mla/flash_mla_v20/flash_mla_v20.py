@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
-from mla_var3.kernel.cute_python.kit.thin_paged_plan import EitherPlan, EitherTiling
+from mla_var3.kernel.cute_python.kit.thin_paged_plan import EitherPlan
 from mla_var3.kernel.cute_python.kit.units import UnitsKernel
-from mla_var3.runtime import Tiling
 
 
 class Kernel(UnitsKernel):
@@ -26,9 +25,3 @@ class Plan(EitherPlan):
     kernel = Kernel
     thin = Thin
     schedule = Even(2, least=4, join=6, each=2)
-
-    def default_tiling(self, stage: str) -> Tiling:
-        """No CTAs share keys where they would be one more than row tiles, with nothing to do."""
-        made = super().default_tiling(stage)
-        assert isinstance(made, EitherTiling)
-        return self.sharing(1) if self.row_tiles % made.share else made
