@@ -35,7 +35,8 @@ class Kind:
         share: CTAs that share keys.
         box: Keys that one load takes.
         lazy: log2 by which a row's maximum may lag behind.
-        form: Of ``lists``, what tokens are and where their lists come from.
+        form: Of ``lists``, what tokens are and where their lists come from; of a schedule, whether
+            it is one of lists.
         columns: Rows that are columns of the products; 0 where they are rows.
     """
 
@@ -72,7 +73,8 @@ class Kind:
         return asdict(self)
 
 
-SCHEDULE = Kind("schedule")
+#: Of sequences, and of lists, whose parts cost otherwise.
+SCHEDULE, LIST_SCHEDULE = Kind("schedule"), Kind("schedule", form="lists")
 
 
 def groups_of(rows: int) -> tuple[int, int]:
@@ -168,4 +170,4 @@ def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
         for b in boxes[1]
     ]
     listed = [lists(form) for form in FORMS]
-    return [SCHEDULE, *listed, *attending, *few]
+    return [SCHEDULE, LIST_SCHEDULE, *listed, *attending, *few]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from mla_var3.errors import ToolchainError
+from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.list_rows import RowsKernel
 from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1Kernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
@@ -28,6 +29,9 @@ from mla_var3.serving.kinds import COLUMNS, MODEL1_ROW, PLACE, SIGNALS, SPARSE_R
 #: As ``paged_plan.GIVEN``: what kernels of lists take beside it.
 GIVEN = {"other": ((0, 1), 16), "other_indices": ((0, 1), 0), "firsts": ((0,), 0)}
 
+#: Costs of parts of lists, whose merge is that of ``sparse_mla``.
+LISTS = Even(2, least=4, join=6, each=2)
+
 
 def given(made: Any, values: Sequence[Any]) -> tuple[Any, ...]:
     """Values as the arguments that a host function is compiled for."""
@@ -42,7 +46,7 @@ def host(kind: Kind) -> Any:
     """The host function of a kind."""
     match kind.name:
         case "schedule":
-            return Plan.schedule
+            return LISTS if kind.form else Plan.schedule
         case "lists":
             return listed(kind)
     if kind.columns:
