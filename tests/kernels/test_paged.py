@@ -212,7 +212,9 @@ def test_lists_of_tokens(h, counts):
         assert torch.allclose(lse[i, :, 0].double(), sums[0], atol=1e-3)
 
 
-@pytest.mark.parametrize(("h", "s", "share"), [(48, 1, 1), (128, 1, 2), (48, 4, 1), (80, 4, 1), (64, 4, 2)])
+@pytest.mark.parametrize(
+    ("h", "s", "share"), [(48, 1, 1), (128, 1, 2), (48, 4, 1), (80, 4, 1), (64, 4, 2)]
+)
 def test_an_odd_number_of_row_tiles_shares_nothing(h, s, share):
     plan = Plan(b=2, h=h, s=s, t=300, page=64)
     assert plan.share == share
