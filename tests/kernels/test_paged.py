@@ -16,7 +16,7 @@ from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vecto
 from mla_var3.emulator import Options
 from mla_var3.emulator.options import DEFAULT, STRICT
 from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import Plan
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v22.flash_mla_v22 import Plan
 from mla_var3.serving import flashmla, kinds, launching, operators
 
 from .attention_cases import assert_merged
@@ -210,3 +210,13 @@ def test_lists_of_tokens(h, counts):
         error = (o[i, 0].double() - expected[0]).norm() / expected.norm()
         assert error < 3e-3
         assert torch.allclose(lse[i, :, 0].double(), sums[0], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("h", "s", "share"), [(48, 1, 1), (128, 1, 2), (48, 4, 1), (80, 4, 1), (64, 4, 2)]
+)
+def test_an_odd_number_of_row_tiles_shares_nothing(h, s, share):
+    plan = Plan(b=2, h=h, s=s, t=300, page=64)
+    assert plan.share == share
+    assert plan.groups(share) * share == plan.row_tiles == kinds.tiles_of(h * s)
+    assert kinds.attention("bfloat16", h * s, 64, False).share == share

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 
 import pytest
 import torch
@@ -38,6 +39,22 @@ def test_the_set_is_what_servers_have():
     assert {min(p.b for p in problems), max(p.b for p in problems)} == {1, 256}
     assert all(sum(p.drawn()) < 1 << 20 for p in problems)
     assert mla.WORKLOAD.sets["serving"]()[0] == problems[0].fields()
+
+
+@pytest.mark.parametrize("name", ["fresh", "unseen"])
+def test_further_sets_are_drawn_and_not_chosen(name):
+    draw, drawn = random.Random(f"serving-{name} 2026-11-27"), []
+    while len(drawn) < 60:
+        kind = mla.LENGTHS[len(drawn) % 3]
+        b = round(2 ** draw.uniform(0, 8))
+        t = round(2 ** draw.uniform(9, min(17, 20 - math.log2(b))))
+        s, h = draw.choice((1, 2, 4)), draw.choice(range(16, 129, 16))
+        if b > 1 or kind == "equal":
+            drawn.append(f"b={b} s={s} h={h} t={t} {kind}")
+    problems = mla.serving_set(mla.serving.SET.with_name(f"serving-{name}.toml"))
+    assert [p.name for p in problems] == drawn
+    assert len({*drawn, *(p.name for p in mla.serving_set())}) == 120
+    assert len(mla.WORKLOAD.sets[f"serving-{name}"]()) == 60
 
 
 @given(n=st.lists(st.integers(1, 5000), min_size=1, max_size=5))

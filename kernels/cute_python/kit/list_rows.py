@@ -19,14 +19,17 @@ from mla_var3.kernel.cute_python.kit.gather import PIECE, PIECES
 from mla_var3.kernel.cute_python.kit.lists import ListKernel
 from mla_var3.kernel.cute_python.kit.merged import LINE
 from mla_var3.kernel.cute_python.kit.paged import PagedKernel
+from mla_var3.kernel.cute_python.kit.rings import Free
 from mla_var3.kernel.cute_python.kit.slabs import (
     KEYS,
     ROPE_SLAB,
     ROWS,
     SLABS,
+    SlabLoads,
+    shared_slabs,
 )
 from mla_var3.kernel.cute_python.kit.softmax import LN_2
-from mla_var3.kernel.cute_python.kit.sparse import TOKENS
+from mla_var3.kernel.cute_python.kit.sparse import TOKENS, WARPS
 
 
 class RowsKernel(ListKernel):
@@ -49,12 +52,107 @@ class RowsKernel(ListKernel):
 
     # ---- producer warps --------------------------------------------------------------------
     @cute.jit
-    def token(self, work, caches, sequence, length, place):
-        """The token at a place of a list, on its way to L2; -1 where there is none."""
-        cache, lists = caches[0], work.table
-        found = lists[sequence, cutlass.max(cutlass.min(place, lists.shape[1] - 1), 0)]
-        here = (place >= 0) & (place < cutlass.min(length, lists.shape[1])) & (found >= 0)
-        here = here & (found < cache.shape[0] * cache.shape[1])
+    def gather(self, storage, q_tensors, caches, work, group):
+        """One warp: a quarter of the tokens of each tile, half a tile after the other.
+
+        A half is told of once the next one has been sent for, if there is room for that: two are on
+        their way at a time. ``sent`` is the one not told of yet: its tile's tokens, whether that
+        tile is odd, which half of it, and -1 where there is none.
+        """
+        s_q = shared_slabs(storage.q, BFloat16, SLABS)
+        q_loads, free = SlabLoads(*q_tensors, s_q), storage.free.data_ptr()
+        sent = cute.make_rmem_tensor(3, Int32)
+        sent[2] = Int32(-1)
+        taken, evens, odds = Int32(0), Int32(0), Int32(0)  # sequences and tiles before this one
+        for sequence in cutlass.range(work.first, work.last + 1, unroll=1):
+            length = work.lengths[sequence]
+            start, stop, _ = self.schedule.part(work, sequence, length)
+            found = self.look(work, sequence, self.place(start, group))
+            token = self.token(work, caches, found, length, self.place(start, group))
+            found = self.look(work, sequence, self.place(start + 1, group))
+            self.tell_sent(storage, sent, group, 0)  # whoever gives back the queries waits for it
+            for warp in range_constexpr(WARPS):
+                if group == warp:
+                    self.queries.load(storage, q_loads, work.block, sequence, (taken & 1) ^ 1, warp)
+            for tile in cutlass.range(start, stop, unroll=1):
+                odd = (tile - start) & 1
+                before = odds if odd == 1 else evens
+                phase = ((before + (tile - start) // 2) & 1) ^ 1
+                halves = self.halves(caches, token)
+                # The half that is let go of first, and the rotary values.
+                near, rope = free + 3 * odd, free + Free.EVEN_ROPE + odd
+                ready = cute.arch.mbarrier_test_wait(near, phase)
+                ready = ready & cute.arch.mbarrier_test_wait(rope, phase)
+                self.request(
+                    storage, halves, sent, (ready, near, rope, phase), (token, odd, 0), group
+                )
+                self.mark(storage, token, odd, group, cute.arch.lane_idx())
+                following = self.token(work, caches, found, length, self.place(tile + 1, group))
+                found = self.look(work, sequence, self.place(tile + 2, group))
+                far = free + 1 + odd
+                ready = cute.arch.mbarrier_test_wait(far, phase)
+                self.request(
+                    storage, halves, sent, (ready, far, far, phase), (token, odd, 1), group
+                )
+                token = following
+            taken = taken + 1
+            evens, odds = evens + (stop - start + 1) // 2, odds + (stop - start) // 2
+        self.tell_sent(storage, sent, group, 0)
+
+    @cute.jit
+    def request(self, storage, halves, sent, room, half, group):
+        """Send for half a tile, and tell of the half before: first, where there is no room yet."""
+        ready, first, second, phase = room
+        token, odd, which = half
+        ready = cute.arch.vote_all_sync(ready)
+        if ready == 0:
+            self.tell_sent(storage, sent, group, 0)
+            cute.arch.mbarrier_wait(first, phase)
+            cute.arch.mbarrier_wait(second, phase)
+        self.fetch_half(storage, halves, odd, odd ^ which, group)
+        if const_expr(which == 0 and self.rope):
+            self.fetch_slab(storage, halves, odd, group, Int32(ROPE_SLAB))
+        cute.arch.cp_async_commit_group()
+        if ready != 0:
+            self.tell_sent(storage, sent, group, 1)
+        sent[0], sent[1], sent[2] = token, odd, Int32(which)
+
+    @cute.jit
+    def tell_sent(self, storage, sent, group, behind: cutlass.Constexpr):
+        """Tell of the half that is on its way once it is there, but for ``behind`` groups after it.
+
+        Zeros where no token is, and where rotary values would be.
+        """
+        if sent[2] >= 0:
+            cute.arch.cp_async_wait_group(behind)
+            cute.arch.sync_warp()
+            pieces, lane = self.pieces(storage), cute.arch.lane_idx()
+            token, odd, which = sent[0], sent[1], sent[2]
+            first = 4 * (odd ^ which)
+            for i in range_constexpr(TOKENS // 4):
+                turn = lane // 8 + 4 * i
+                row, absent = group * TOKENS + turn, cute.arch.shuffle_sync(token, turn) < 0
+                if absent:
+                    for j in range_constexpr(4):
+                        self.clear(pieces, odd * SLABS + first + j, row, lane % 8)
+                if (which == 0) & (absent | (not self.rope)):
+                    self.clear(pieces, odd * SLABS + ROPE_SLAB, row, lane % 8)
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.sync_warp()
+            slab = first + lane if lane < 4 else Int32(ROPE_SLAB)
+            if lane < 5 - which:
+                cute.arch.mbarrier_arrive(storage.full.data_ptr() + odd * SLABS + slab)
+        sent[2] = Int32(-1)
+
+    def look(self, work, sequence, place):
+        """Begin to read a place of a list."""
+        return work.table[sequence, cutlass.max(cutlass.min(place, work.table.shape[1] - 1), 0)]
+
+    @cute.jit
+    def token(self, work, caches, found, length, place):
+        """The token that was read, on its way to L2; -1 where there is none."""
+        here = (place >= 0) & (place < cutlass.min(length, work.table.shape[1])) & (found >= 0)
+        here = here & (found < caches[0].shape[0] * caches[0].shape[1])
         found = found if here else Int32(-1)
         self.send_for(caches, found)
         return found
@@ -90,16 +188,11 @@ class RowsKernel(ListKernel):
             num_bits_per_copy=8 * PIECE,
         )
 
-    @cute.jit
-    def fetch_tokens(self, storage, caches, token, odd, group):
-        """Send for the half of the rows whose place is free, and the rotary values."""
+    def halves(self, caches, token):
+        """The halves of the address of the lane's token."""
         address = self.address(caches, token)
         halves = cute.make_rmem_tensor(2, Int32)
         halves[0], halves[1] = Int32(address & Int64(0xFFFFFFFF)), Int32(address >> 32)
-        self.fetch_half(storage, halves, odd, odd, group)
-        if const_expr(self.rope):
-            self.fetch_slab(storage, halves, odd, group, Int32(ROPE_SLAB))
-        cute.arch.cp_async_commit_group()
         return halves
 
     @cute.jit
@@ -117,24 +210,6 @@ class RowsKernel(ListKernel):
             source = self.row(halves[0], halves[1], turn, (SLABS if self.rope else SLABS - 1) * 128)
             into = self.piece(pieces, odd * SLABS + slab, group * TOKENS + turn, lane % 8)
             cute.copy(atom, cute.local_tile(source, (PIECE,), (slab * PIECES + lane % 8,)), into)
-
-    @cute.jit
-    def convert_tokens(self, storage, token, halves, odd, group):
-        """The other half; zeros where no token is, and where rotary values would be."""
-        self.fetch_half(storage, halves, odd, 1 - odd, group)
-        cute.arch.cp_async_commit_group()
-        cute.arch.cp_async_wait_group(0)
-        cute.arch.sync_warp()
-        pieces, lane = self.pieces(storage), cute.arch.lane_idx()
-        for i in range_constexpr(TOKENS // 4):
-            turn = lane // 8 + 4 * i
-            if cute.arch.shuffle_sync(token, turn) < 0:
-                for slab in range_constexpr(SLABS):
-                    self.clear(pieces, odd * SLABS + slab, group * TOKENS + turn, lane % 8)
-            elif const_expr(not self.rope):
-                self.clear(pieces, odd * SLABS + ROPE_SLAB, group * TOKENS + turn, lane % 8)
-        full = storage.full.data_ptr() + odd * SLABS
-        self.tell(full, 0, SLABS)
 
     @cute.jit
     def clear(self, pieces, slab, row, number):

@@ -35,7 +35,8 @@ class Kind:
         share: CTAs that share keys.
         box: Keys that one load takes.
         lazy: log2 by which a row's maximum may lag behind.
-        form: Of ``lists``, what tokens are and where their lists come from.
+        form: Of ``lists``, what tokens are and where their lists come from; of a schedule, whether
+            it is one of lists.
         columns: Rows that are columns of the products; 0 where they are rows.
     """
 
@@ -72,14 +73,18 @@ class Kind:
         return asdict(self)
 
 
-SCHEDULE = Kind("schedule")
+#: Of sequences, and of lists, whose parts cost otherwise.
+SCHEDULE, LIST_SCHEDULE = Kind("schedule"), Kind("schedule", form="lists")
 
 
 def groups_of(rows: int) -> tuple[int, int]:
-    """CTAs that share keys, and groups of so many row tiles, for the rows of a sequence."""
+    """CTAs that share keys, and groups of so many row tiles, for the rows of a sequence.
+
+    An odd number of row tiles shares nothing: one CTA of the last pair would have nothing to do.
+    """
     tiles = -(-rows // ROWS)
-    share = min(tiles, 2)
-    return share, -(-tiles // share)
+    share = 1 if tiles % 2 else 2
+    return share, tiles // share
 
 
 def workers_of(rows: int, sms: int, alone: bool = False) -> int:
@@ -165,4 +170,4 @@ def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
         for b in boxes[1]
     ]
     listed = [lists(form) for form in FORMS]
-    return [SCHEDULE, *listed, *attending, *few]
+    return [SCHEDULE, LIST_SCHEDULE, *listed, *attending, *few]

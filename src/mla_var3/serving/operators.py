@@ -50,7 +50,8 @@ def even_schedule(lengths: torch.Tensor, rows: int, alone: bool = False) -> torc
     sms = sms_of(lengths.device)
     made = lengths.new_zeros(kinds.schedule_rows(rows, sms, alone), kinds.COLUMNS)
     cuts = made[: kinds.workers_of(rows, sms, alone)]
-    launch(kinds.SCHEDULE, lengths, cuts, written=[cuts])
+    schedule = kinds.LIST_SCHEDULE if alone else kinds.SCHEDULE
+    launch(schedule, lengths, cuts, written=[cuts])
     return made
 
 

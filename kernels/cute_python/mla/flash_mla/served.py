@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from mla_var3.errors import ToolchainError
+from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.list_rows import RowsKernel
 from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1Kernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
 from mla_var3.kernel.cute_python.kit.units import UnitsKernel
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v20.flash_mla_v20 import Plan
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v22.flash_mla_v22 import Plan
 from mla_var3.languages.cute import emulation
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.export import export
@@ -27,6 +28,9 @@ from mla_var3.serving.kinds import COLUMNS, MODEL1_ROW, PLACE, SIGNALS, SPARSE_R
 
 #: As ``paged_plan.GIVEN``: what kernels of lists take beside it.
 GIVEN = {"other": ((0, 1), 16), "other_indices": ((0, 1), 0), "firsts": ((0,), 0)}
+
+#: Costs of parts of lists, whose merge is that of ``sparse_mla``.
+LISTS = Even(2, least=4, join=6, each=2)
 
 
 def given(made: Any, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -42,7 +46,7 @@ def host(kind: Kind) -> Any:
     """The host function of a kind."""
     match kind.name:
         case "schedule":
-            return Plan.schedule
+            return LISTS if kind.form else Plan.schedule
         case "lists":
             return listed(kind)
     if kind.columns:

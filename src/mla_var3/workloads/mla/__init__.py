@@ -33,7 +33,14 @@ from mla_var3.workloads.mla.fp8_pages import PagedFp8Problem
 from mla_var3.workloads.mla.latent import LatentProblem, PagedLatentProblem
 from mla_var3.workloads.mla.mixed import DecompressedProblem, MixedProblem
 from mla_var3.workloads.mla.problems import MlaProblem, attention_reference
-from mla_var3.workloads.mla.serving import LENGTHS, ServingProblem, drawn_lengths, serving_set
+from mla_var3.workloads.mla.serving import (
+    FRESH,
+    LENGTHS,
+    UNSEEN,
+    ServingProblem,
+    drawn_lengths,
+    serving_set,
+)
 from mla_var3.workloads.mla.shared_prefix import SharedPrefixProblem
 from mla_var3.workloads.mla.sparse import SparseLatentProblem
 
@@ -147,7 +154,11 @@ WORKLOAD = Workload(
         "triton_mla": "Triton",
     },
     least_us=_least_us,
-    sets={"serving": lambda: [problem.fields() for problem in serving_set()]},
+    sets={
+        "serving": lambda: [problem.fields() for problem in serving_set()],
+        "serving-fresh": lambda: [problem.fields() for problem in serving_set(FRESH)],
+        "serving-unseen": lambda: [problem.fields() for problem in serving_set(UNSEEN)],
+    },
     metrics=(
         axis_metric("batch", "b", "Sequences in the batch."),
         axis_metric("heads", "h", "Query heads."),

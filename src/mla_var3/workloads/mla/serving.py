@@ -1,4 +1,4 @@
-"""Reads MLA's serving problems from ``conf/serving.toml`` and draws their sequence lengths."""
+"""Reads MLA's serving problems from ``conf/serving*.toml`` and draws their sequence lengths."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ LENGTHS = ("equal", "ragged", "one")
 #: How much longer one sequence is than each of the others.
 LONGER = 10
 SET = Path(__file__).parents[2] / "conf" / "serving.toml"
+#: As many more, drawn by chance; and again, after a schedule's costs were chosen on those.
+FRESH, UNSEEN = (SET.with_name(f"serving-{name}.toml") for name in ("fresh", "unseen"))
 
 
 def drawn_lengths(b: int, t: int, kind: str, seed: int = 0) -> list[int]:
