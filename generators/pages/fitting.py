@@ -105,6 +105,66 @@ def designs(site: Site, sm: str, link: Link) -> str:
     return sections(table(head, rows), _ported(site, rows, link), _unrecorded(found, sm))
 
 
+def cards(site: Site, link: Link) -> str:
+    """A row per arch: its cards, what compiles for it in each language, and what was timed."""
+    by_sm: dict[str, list[Device]] = {}
+    for device in site.devices:
+        if device.is_compile_target:
+            by_sm.setdefault(device.sm, []).append(device)
+    shown = [key for key, language in languages().items() if language.archs]
+    rows = []
+    for sm, devices in sorted(by_sm.items(), key=lambda item: -_number(item[0])):
+        found = of(site, sm)
+        timed = [one for device in devices if (one := _times(site, device, link))]
+        rows.append(
+            [
+                ", ".join(_card(device, link) for device in devices) + f" ({code(sm)})",
+                *(_in_language(found, key, link) for key in shown),
+                ", ".join(timed) or "no",
+            ]
+        )
+    head = ["Your card", *(f"{cell(language_title(key))} kernels" for key in shown), "Timed here?"]
+    return table(head, rows)
+
+
+def _number(sm: str) -> int:
+    return int(re.sub(r"\D", "", sm))
+
+
+def _card(device: Device, link: Link) -> str:
+    """A device as people call it, linked to its page."""
+    name = device.name.removeprefix("NVIDIA ").removeprefix("GeForce ").partition(" (")[0]
+    return f"[{cell(name)}]({link(f'knowledge/devices/{device.key}.toml')})"
+
+
+def _times(site: Site, device: Device, link: Link) -> str:
+    count = sum(run.is_timed and run.record.target == device.key for run in site.runs)
+    if not count:
+        return ""
+    name = cell(device.name.removeprefix("NVIDIA ").split()[0])
+    return f"{name}: [{count} records]({link(f'results/{device.key}')})"
+
+
+def _in_language(found: Fits, language: str, link: Link) -> str:
+    """What compiles for an arch in a language, and why the rest does not."""
+    own = [(versions, fit) for versions, fit in found if versions[0].language == language]
+    compiled = sum(len(fit.compiled) for _, fit in own)
+    clean = sum(len(fit.clean) for _, fit in own)
+    lacks: dict[str, int] = {}
+    for _, fit in own:
+        for _, run in fit.refused:
+            why = _few_words(run, run.record.target.removeprefix(STATIC)).partition(" (")[0]
+            lacks[why] = lacks.get(why, 0) + 1
+    refused = sum(lacks.values())
+    if not compiled and not refused:
+        return "not tried"
+    names = ", ".join(design_link(versions, link) for (versions, *_), fit in own if fit.compiled)
+    said = f"{compiled} versions compile, {clean} without spills: {names}" if compiled else ""
+    why = ", ".join(f"{count} {reason.replace('uses', 'use')}" for reason, count in lacks.items())
+    rest = f"{refused} do not: {why}" if compiled else f"none of the {refused} tried: {why}"
+    return "; ".join(filter(None, [said, rest if refused else ""]))
+
+
 def _ported(site: Site, rows: list[list[str]], link: Link) -> str:
     """Where a reader learns what takes the place of an instruction that an arch lacks."""
     if not any("wgmma" in row[-1] for row in rows) or not (site.root / PORTING).is_file():
