@@ -8,11 +8,15 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
 
 SERVING = "docs/serving.md"
+#: Which version to take; the file stands for its page.
+DECODE = "generators/mla/decode.py"
 #: By design: section of the page on serving, and words; ``{page}`` is its address.
 CALLED: Mapping[str, tuple[str, str]] = {
     "flash_mla@cute-dsl": (
         "",
-        "A server calls it as FlashMLA's `flash_mla_with_kvcache`: [each argument with its shape]"
+        "**Which version to take, with every time beside FlashMLA's:** [decode on an H100 or H200]"
+        "({which}). A server calls it as FlashMLA's `flash_mla_with_kvcache`: [each argument with "
+        "its shape]"
         "({page}).",
     ),
     "sparse_mla": (
@@ -37,4 +41,4 @@ def calls(versions: list[Version], link: Link) -> str:
     names = NAMES.format(
         absorbed=link("docs/glossary/absorbed-query.md"), lse=link("docs/glossary/lse.md")
     )
-    return f"{names} {words.format(page=link(SERVING) + section)}".strip()
+    return f"{names} {words.format(page=link(SERVING) + section, which=link(DECODE))}".strip()

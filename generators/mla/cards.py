@@ -30,6 +30,9 @@ FOUND_BY = (
 #: Cards whose limits are worked out, the one that all are compared with among them.
 COMPARED = ("nvidia-h100-sxm", "nvidia-h200-sxm", "nvidia-b200")
 BASE = "nvidia-h200-sxm"
+#: The kernel for the newest of them.
+BLACKWELL = "kernels/cute_python/mla/blackwell_mla/devlog.md"
+HEADS_OF_MODELS, SENDING = "docs/glossary/head-grouping.md", "docs/contribute.md"
 #: Query heads on one card: those of DeepSeek-V3 and Kimi K2, whole and divided among cards.
 HEADS = (8, 16, 32, 64, 128)
 #: Sequences, and keys of each, of the decode that is worked out.
@@ -63,7 +66,7 @@ def page(site: Site) -> Page:
         "gain. A ratio of prices is yours to set beside it.",
         "## What limits decode, and what limits prefill",
         _limits(compared),
-        _plain(compared, link),
+        _plain(site, compared, link),
     )
     return Page(PATH, content, None, ("MLA", "Which card"))
 
@@ -104,7 +107,7 @@ def _row(site: Site, device: Device, base: Device | None, link: Link) -> list[st
         _fp8(device),
         _stated(device, "tdp"),
         ratio,
-        f"[{timed} records]({link(f'results/{device.key}')})" if timed else "no",
+        _linked(site, link, f"results/{device.key}", f"{timed} records") if timed else "no",
     ]
 
 
@@ -142,10 +145,15 @@ def _lead(site: Site, known: dict[str, Device], link: Link) -> str:
         f"{_capacity(known[COMPARED[-1]]) / _capacity(known[BASE]):.1f} times its memory. Per "
         "token generated, one of the first two is what counts, and how many heads a card has "
         f"decides [which](#what-limits-decode-and-what-limits-prefill). The fast kernels of this "
-        f"site are written for {first} and H100; the one for {last} "
-        f"([blackwell_mla]({link('kernels/cute_python/mla/blackwell_mla/devlog.md')})) never ran "
-        "on the chip."
+        f"site are written for {first} and H100; the one for {last} is "
+        f"{_linked(site, link, BLACKWELL, 'blackwell_mla')}"
+        + (", which never ran on the chip." if known[COMPARED[-1]] in away else ".")
     )
+
+
+def _linked(site: Site, link: Link, target: str, words: str) -> str:
+    """Words that lead to a page where the site has it."""
+    return f"[{words}]({link(target)})" if target in site.addresses else words
 
 
 def _capacity(device: Device) -> float:
@@ -202,7 +210,7 @@ def _first_bound_by_arithmetic(device: Device) -> int | None:
     return next((heads for heads in HEADS if _decode(device, heads).bound == "compute"), None)
 
 
-def _plain(compared: list[Device], link: Link) -> str:
+def _plain(site: Site, compared: list[Device], link: Link) -> str:
     """The same in words for whoever reads no code."""
     turns = [
         f"{heads} on {cell(_short(device))}"
@@ -220,13 +228,13 @@ def _plain(compared: list[Device], link: Link) -> str:
             else ""
         )
         + "How many heads a card has follows from the model and from how many cards share it: "
-        f"[DeepSeek-V3 has 128, Kimi K2 64]({link('docs/glossary/head-grouping.md')}).\n"
+        f"{_linked(site, link, HEADS_OF_MODELS, 'DeepSeek-V3 has 128, Kimi K2 64')}.\n"
         "- **Prefill** (reading the question) is arithmetic on all of them.\n"
         "- **Memory** decides how many conversations fit, not how fast one is. A longer context or "
         "more users need more of it.\n"
         "- **Attention is a part of a model.** The other layers, and the network between cards, "
         "are not measured here.\n"
         "- **What would settle it:** the same run on both cards, ten minutes each: "
-        f"[`nox -s contribute`]({link('docs/contribute.md')}). What was measured on an H200: "
-        f"[results]({link(f'results/{BASE}')}).",
+        f"{_linked(site, link, SENDING, '`nox -s contribute`')}. What was measured on an H200: "
+        f"{_linked(site, link, f'results/{BASE}', 'results')}.",
     )

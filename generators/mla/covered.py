@@ -14,7 +14,7 @@ from generators.pages.kernels import run_version
 from generators.write.text import cell, us
 from mla_var3 import devices
 from mla_var3.knowledge.evidence import Link
-from mla_var3.workloads.mla import PREFILL_FROM, regimes
+from mla_var3.workloads.mla import PREFILL_FROM, WORKLOAD, regimes
 
 #: The card on which most was measured.
 ARCH = "sm_90"
@@ -39,7 +39,16 @@ def prefill(site: Site, link: Link) -> str:
         f"{found.shape.h} heads, {design_choice.CONTEXT:,} keys, {regimes.DTYPE}, no mask; s query "
         f"tokens per sequence): {told}. **Making these keys and values of a latent cache is not in "
         f"the times**: {us(found.decompressing_us)} more, as a reference time. Longer prompts than "
-        f"s = {timed[-1][0]} and sparse prefill were not timed."
+        f"s = {_longest(site):,} and sparse prefill were not timed."
+    )
+
+
+def _longest(site: Site) -> int:
+    """The most query tokens of a sequence at which anything of ours was timed."""
+    return max(
+        int(run.record.problem["s"])  # type: ignore[arg-type]
+        for run in (*site.runs, *site.earlier)
+        if run.is_timed and run.record.kernel.layer == WORKLOAD.key
     )
 
 

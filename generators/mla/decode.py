@@ -28,7 +28,8 @@ FOUND_BY = (
     "recommended kernel", "decode kernel for small batch", "small batch long context",
     "batch 1 to 8", "few sequences long context", "best kernel for DeepSeek decode",
     "serve DeepSeek on H100", "fastest kernel on Hopper", "kernel recommendation",
-    "large batch decode kernel",
+    "large batch decode kernel", "which version of flash_mla to take", "v20 or v21 for serving",
+    "fastest at batch one", "fastest kernel for a batch of one",
 )  # fmt: skip
 #: Sequences up to which a batch is small.
 FEW = 8

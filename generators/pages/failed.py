@@ -26,8 +26,11 @@ PATH = "kernels/what-failed.md"
 SOURCE = "generators/pages/failed.py"
 #: What readers ask for.
 FOUND_BY = (
-    *tried.FOUND_BY, "what did not make it faster", "did not pay off", "no gain", "did not help",
+    *tried.FOUND_BY,
+    "what did not make it faster", "did not pay off", "no gain", "did not help",
     "failed optimizations", "attempts that failed", "what did you try", "lessons from failures",
+    "dead ends", "dead ends on the decode kernel", "failed experiments",
+    "ideas that made it slower", "what not to try",
 )  # fmt: skip
 #: Insights of an entry whose first sentences say why: what came of it, and one or two reasons.
 REASONS = 3

@@ -22,6 +22,8 @@ from mla_var3.runtime.registry import Version
 
 #: From the instructions of one chip to those of the next.
 PORTING = "docs/learn/hopper-to-blackwell.md"
+#: So many designs are named, of more their number.
+_NAMED = 4
 #: What stands behind the few words that say why.
 _FULLER = re.compile(r", which needs .*|: (?!uses).*| at kernels/.*", re.DOTALL)
 Fits = list[tuple[list[Version], Fit]]
@@ -118,13 +120,20 @@ def cards(site: Site, link: Link) -> str:
         timed = [one for device in devices if (one := _times(site, device, link))]
         rows.append(
             [
-                ", ".join(_card(device, link) for device in devices) + f" ({code(sm)})",
+                ", ".join(_card(device, link) for device in devices)
+                + f" ({_of_arch(site, sm, link)})",
                 *(_in_language(found, key, link) for key in shown),
                 ", ".join(timed) or "no",
             ]
         )
     head = ["Your card", *(f"{cell(language_title(key))} kernels" for key in shown), "Timed here?"]
     return table(head, rows)
+
+
+def _of_arch(site: Site, sm: str, link: Link) -> str:
+    """An arch, linked to what compiled for it where anything was tried."""
+    made = any(run.record.target == f"{STATIC}{sm}" for run in site.runs)
+    return f"[{code(sm)}]({link(f'results/{STATIC}{sm}')})" if made else code(sm)
 
 
 def _number(sm: str) -> int:
@@ -158,9 +167,14 @@ def _in_language(found: Fits, language: str, link: Link) -> str:
     refused = sum(lacks.values())
     if not compiled and not refused:
         return "not tried"
-    names = ", ".join(design_link(versions, link) for (versions, *_), fit in own if fit.compiled)
-    said = f"{compiled} versions compile, {clean} without spills: {names}" if compiled else ""
-    why = ", ".join(f"{count} {reason.replace('uses', 'use')}" for reason, count in lacks.items())
+    designs = [versions[0] for versions, fit in own if fit.compiled]
+    named = ", ".join(design_link(version, link) for version in designs)
+    names = f": {named}" if len(designs) <= _NAMED else f" of {len(designs)} designs"
+    said = f"{compiled} versions compile, {clean} without spills{names}" if compiled else ""
+    why = ", ".join(
+        f"{count if len(lacks) > 1 else 'they'} {reason.replace('uses', 'use')}"
+        for reason, count in lacks.items()
+    )
     rest = f"{refused} do not: {why}" if compiled else f"none of the {refused} tried: {why}"
     return "; ".join(filter(None, [said, rest if refused else ""]))
 

@@ -86,7 +86,8 @@ def _taught(site: Site) -> dict[str, str]:
     if hopper_course := hopper.load(site.root):
         for page in hopper_course.pages:
             found[hopper.script(page)] = page.title
-            found |= {f"#{slug}": hopper.script(page) for slug in page.terms}
+            for slug in page.terms:  # The first page with a term is the one that explains it.
+                found.setdefault(f"#{slug}", hopper.script(page))
     return found
 
 
