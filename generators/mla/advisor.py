@@ -83,6 +83,7 @@ def measured(site: Site) -> dict[str, Any]:
         "bounds": {device.key: rates for device in site.devices if (rates := _bound(device))},
         "few": FEW,
         "sms": {device.key: sms for device in site.devices if (sms := _sms(device))},
+        "archs": {device.key: device.sm for device in site.devices if device.sm},
         "runs": {device.key: _languages(device.sm) for device in site.devices},
     }
 

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from generators.mla import by_language, design_choice, figure, peers, roofline, skills, turning
+from generators.mla import (
+    by_language,
+    covered,
+    design_choice,
+    figure,
+    peers,
+    roofline,
+    skills,
+    turning,
+)  # fmt: skip
+from generators.mla import calls as server_calls
 from generators.model.site import Site
 from mla_var3.knowledge.evidence import Link
 
@@ -23,9 +33,14 @@ FIGURES: Mapping[str, Callable[[Site], str]] = {
     "mla-turning": lambda site: turning.text(),
 }
 
+#: Sentences and tables of records that texts and terms name.
+SENTENCES: Mapping[str, Callable[[Site, Link], str]] = covered.SENTENCES
+
 home = design_choice.home
+guides = covered.guides
 workload = design_choice.workload
 design = design_choice.design
+calls = server_calls.calls
 skill_context = skills.context
 
 

@@ -11,14 +11,16 @@ from typing import Any
 
 from generators.draw import shapes
 from generators.draw.shapes import BLUE, ORANGE, PURPLE, QUIET, rect, text
-from generators.mla import advisor, peers
+from generators.mla import advisor, cards, decode, peers
 from generators.mla.design_choice import COSTS, OTHERS, SOURCE
 from generators.model.site import Site
+from generators.pages.kernels import run_version
 from generators.write import figures
 from generators.write.page import Page
 from generators.write.text import cell, meta, rendered, sections, table
 from mla_var3 import devices
 from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Document
 from mla_var3.workloads.mla import regimes
 from mla_var3.workloads.mla.regimes import Cell, Kernel, RegimeMap
@@ -55,7 +57,14 @@ def places(site: Site) -> dict[str, str]:
     """Pages of the analysis."""
     found = _documents(site)
     derived = {COSTS: DERIVED} if COSTS in found else {}
-    return {SOURCE: PAGE, OTHERS: peers.PATH, **derived} if SOURCE in found else {}
+    if SOURCE not in found:
+        return {}
+    return {SOURCE: PAGE, OTHERS: peers.PATH, cards.SOURCE: cards.PATH, **derived, **_decode(site)}
+
+
+def _decode(site: Site) -> dict[str, str]:
+    """The page on decode kernels, where a record says anything."""
+    return {decode.SOURCE: decode.PATH} if decode.best_known(site) else {}
 
 
 def pages(site: Site) -> list[Page]:
@@ -65,6 +74,8 @@ def pages(site: Site) -> list[Page]:
         return []
     return [
         analysis_page(site, found[SOURCE]),
+        *filter(None, [decode.page(site)]),
+        cards.page(site),
         peers.page(site, SOURCE),
         *([costs_page(site, found[COSTS])] if COSTS in found else []),
         *(map_page(site, d.key) for d in _usable(site)),
@@ -134,8 +145,9 @@ def map_page(site: Site, key: str) -> Page:
     file = link(f"knowledge/devices/{key}.toml")
     measured = any(run.record.target == key for run in site.runs)
     content = sections(
-        meta(found_by=[f"MLA on {_model(key)}", f"which kernel on {_model(key)}"]),
+        meta(found_by=[f"MLA on {_model(key)}", f"regime map of {_model(key)}"]),
         f"# MLA on {cell(device.name)}",
+        _take(site, device, link),
         f"Computed from the cost models and rates of [this device]({file}): "
         f"{figures.reference_rates(ceilings)}; the two rates meet at "
         f"{regimes.figure('ridge', key)}. "
@@ -160,6 +172,21 @@ def map_page(site: Site, key: str) -> Page:
         regimes.figure("shared-prefix", key),
     )
     return Page(path, content, f"knowledge/devices/{key}.toml", ("MLA", device.name))
+
+
+def _take(site: Site, device: Any, link: Link) -> str:
+    """Which kernel to take on a device for which one of the same machine code was timed."""
+    found = decode.best_known(site)
+    if found is None or decode.SOURCE not in site.addresses:
+        return ""
+    timed = {mine.record.target for mine, _ in found[1]}
+    if device.sm not in {other.sm for other in site.devices if other.key in timed}:
+        return ""
+    return (
+        f"**To serve decode here, take {run_version(site, found[1][0][0], link)}**: "
+        f"[its times and conditions]({link(decode.SOURCE)}). What follows says which way to "
+        "compute pays, not which kernel."
+    )
 
 
 def _model(key: str) -> str:

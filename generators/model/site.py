@@ -32,19 +32,27 @@ class Analysis(Protocol):
     Attributes:
         SYMBOLS: What names of sizes stand for.
         FIGURES: Pictures that texts and terms name.
+        SENTENCES: What texts and terms take from records, by name.
     """
 
     SYMBOLS: str
     FIGURES: Mapping[str, Callable[[Site], str]]
+    SENTENCES: Mapping[str, Callable[[Site, Link], str]]
 
     def home(self, site: Site, link: Link) -> str:
         """A section of the home page: which design to use."""
+
+    def guides(self, site: Site, link: Link) -> list[str]:
+        """Links to pages that choose for a reader."""
 
     def workload(self, site: Site, link: Link) -> str:
         """A section of the workload's page."""
 
     def design(self, site: Site, versions: list[Version], link: Link) -> str:
         """A section of a design's page; empty where there is none."""
+
+    def calls(self, versions: list[Version], link: Link) -> str:
+        """Sentences of a design's page: what tensors are called, and what launches it."""
 
     def results(self, link: Link) -> str:
         """A sentence of the page of results."""
@@ -117,6 +125,15 @@ class Site:
     def terms(self) -> list[Term]:
         """The terms of the glossary, by name."""
         return terms.load(self.root)
+
+    @cached_property
+    def before(self) -> dict[str, list[Run]]:
+        """The timed records of named runs that were measured again since, by name, newest first."""
+        found: dict[str, dict[str, Run]] = {}
+        for run in sorted(self.earlier, key=lambda run: run.record.time, reverse=True):
+            if run.record.run is not None:
+                found.setdefault(run.name, {}).setdefault(run.record.run, run)
+        return {name: list(runs.values()) for name, runs in found.items()}
 
     def designs(self) -> dict[str, list[Version]]:
         """Versions of each design in order, by the key that users type."""

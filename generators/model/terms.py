@@ -34,6 +34,7 @@ class Head(BaseModel):
         aliases: Other names; the first use of one on a page leads here as well.
         found_by: Words by which the search finds it, too common to be links.
         related: Files of other terms, without suffix.
+        learn: Pages that teach it, as files of the checkout.
         linked: Whether pages link to it; not for everyday words.
         figure: A picture of ``glossary_figures``.
     """
@@ -45,6 +46,7 @@ class Head(BaseModel):
     aliases: Names = ()
     found_by: Names = ()
     related: Names = ()
+    learn: Names = ()
     linked: bool = True
     figure: str | None = None
 

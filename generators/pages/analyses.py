@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from generators.model.site import Site
@@ -18,6 +18,12 @@ def advisors(site: Site, link: Link) -> Iterator[str]:
         with suppress(KnowledgeError):  # A checkout without the workload's text has no such page.
             address = link(f"knowledge/workloads/{layer}.md")
             yield f"[the {cell(layer_title(layer))} advisor]({address})"
+
+
+def guides(site: Site, link: Link) -> Iterator[str]:
+    """Links to pages that choose for a reader, the shortest way to an answer."""
+    for analysis in site.analyses.values():
+        yield from analysis.guides(site, link)
 
 
 def comparisons(site: Site, link: Link) -> Iterator[str]:
@@ -38,3 +44,9 @@ def figure(site: Site, name: str) -> str | None:
     drawn = (analysis.FIGURES.get(name) for analysis in site.analyses.values())
     draw = next(filter(None, drawn), None)
     return draw(site) if draw else None
+
+
+def sentence(site: Site, name: str) -> Callable[[Site, Link], str] | None:
+    """What makes the computed sentence of a name; None where no analysis has it."""
+    made = (analysis.SENTENCES.get(name) for analysis in site.analyses.values())
+    return next(filter(None, made), None)

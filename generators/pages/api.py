@@ -142,6 +142,8 @@ def _chapter(
         meta(found_by=[*chapter.found_by, reference.head.title]),
         f"# {cell(reference.head.title)}: {cell(chapter.title)}",
         prose(chapter.intro),
+        "## Worked examples { #worked }" if chapter.worked else "",
+        prose(chapter.worked),
         *(layouts.FIGURES[name]() for name in chapter.figures),
         "## Names",
         *(_entry(site, reference, entry, users.get(entry.key, []), link, prose, shown)

@@ -15,6 +15,8 @@ from mla_var3.errors import DeviceFigureError
 from mla_var3.evidence.model import STATIC
 from mla_var3.knowledge.evidence import Link
 
+#: Where cards are compared for whoever buys or rents one.
+CARDS = "generators/mla/cards.py"
 #: How times are sent.
 CONTRIBUTE = "docs/contribute.md"
 #: Element types whose rates are shown.
@@ -77,15 +79,17 @@ def _index(site: Site) -> Page:
             [
                 f"[{cell(device.name)}]({link(_file(device))})",
                 f"{cell(device.arch)}, {cell(device.sm)}",
+                _memory(device),
+                *_published(device),
                 *_rates(device.ceilings, "bfloat16"),
                 str(unknown),
                 str(len(device.conflicts)),
             ]
         )
     head = [
-        "Device", "Architecture", "bf16, dense", "DRAM", "Ridge point", "Reference rates",
-        "Unknown",
-        "Conflicts",
+        "Device", "Architecture", "Memory", "bf16, published", "DRAM, published",
+        "bf16, reference", "DRAM, reference", "Ridge point", "Reference rates",
+        "Unknown", "Conflicts",
     ]  # fmt: skip
     return Page(
         path,
@@ -95,11 +99,15 @@ def _index(site: Site) -> Page:
             "Every figure that predictions and rooflines use, with the source that states it. "
             "A figure that nobody publishes is unknown, never guessed; where sources disagree all "
             "are kept, and the one in use is marked with its reason.",
+            f"Two cards side by side, and what limits MLA on them: [which card]({link(CARDS)})."
+            if CARDS in site.addresses
+            else "",
             table(head, rows),
-            "The **reference rates** are those that a named kernel attained, where it was "
-            "measured, and the published ones else: a reference time is what work takes at them. "
-            "A **bound** is "
-            "taken at the largest rates that anybody states or ever measured, which each device's "
+            "**To compare two devices take the columns that say published**: reference rates are "
+            "measured on some and published on others. The **reference rates** are those that a "
+            "named kernel attained, where it was measured, and the published ones else: a "
+            "reference time is what work takes at them. A **bound** is taken at the largest rates "
+            "that anybody states or ever measured, which each device's "
             "page names. The **ridge point** is the arithmetic intensity, in FLOP per byte, at "
             "which a kernel turns from memory-bound to compute-bound: arithmetic rate over DRAM "
             "rate. AMD devices are listed for comparison; the kernels' languages do not compile "
@@ -107,6 +115,21 @@ def _index(site: Site) -> Page:
         ),
         nav=("Devices",),
     )
+
+
+def _memory(device: Device) -> str:
+    """How much DRAM a device has."""
+    figure = _used(device, "dram_capacity")
+    return "unknown" if figure is None else _value(figure)
+
+
+def _published(device: Device) -> list[str]:
+    """The largest arithmetic and bandwidth that anybody states: the same kind for all devices."""
+    try:
+        roof = device.bound("bfloat16")
+    except DeviceFigureError as error:
+        return ["not supported" if "does not support" in str(error) else "unknown", ""]
+    return [f"{roof.tflops:,g} TFLOP/s", f"{roof.gbps:,g} GB/s"]
 
 
 def _rates(stated: Callable[[str], Ceilings], dtype: str) -> list[str]:

@@ -140,12 +140,16 @@ def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
     ordered: dict[str, Document] = {}
     told: set[str] = set()
     parts = []
-    for arch in symptoms.archs():
-        held = symptoms.ranked(found, arch, site.catalogue, gains)
+    before: tuple[str, list[Document]] | None = None
+    for tried in _alike(site, symptom, found, gains, link):
+        held, names = tried.held, _together(tried.archs)
         ordered |= {page.pattern.id: page for page in held}
-        parts.append(_on_arch(site, symptom, arch, held, gains, link))
+        parts.append(_on_archs(site, tried))
+        if before:
+            parts.append(_differs(names, *before, held))
+        before = before or (names, held)
         if away := [page for page in found if page not in held]:
-            parts.append(_does_not_hold(arch, away, link))
+            parts.append(_does_not_hold(names, away, link))
         for page in held[:1]:  # What to do first stands where a reader of this arch arrives.
             if page.pattern.id not in told:
                 parts.append(_remedy(site, page, link))
@@ -249,7 +253,71 @@ def _seen(site: Site, symptom: Symptom, run: Run, link: Link) -> str:
 # -- what to try -----------------------------------------------------------------------------------
 
 
-def _on_arch(
+@dataclasses.dataclass(frozen=True)
+class _Tried:
+    """What to try, as it stands on every one of some archs.
+
+    Attributes:
+        archs: The archs.
+        held: Patterns that hold there, best first.
+        table: The remedies as rows.
+    """
+
+    archs: list[str]
+    held: list[Document]
+    table: str
+
+
+def _alike(
+    site: Site, symptom: Symptom, found: list[Document], gains: dict[str, list[Gain]], link: Link
+) -> list[_Tried]:  # fmt: skip
+    """The archs by what to try on them: those of which the same is said are one."""
+    made: list[_Tried] = []
+    for arch in symptoms.archs():
+        held = symptoms.ranked(found, arch, site.catalogue, gains)
+        table = _rows(site, symptom, arch, held, gains, link)
+        same = next((one for one in made if (one.held, one.table) == (held, table)), None)
+        if same:
+            same.archs.append(arch)
+        else:
+            made.append(_Tried([arch], held, table))
+    return made
+
+
+def _together(names: list[str]) -> str:
+    """Names in a sentence."""
+    return ", ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _on_archs(site: Site, tried: _Tried) -> str:
+    first, *others = tried.archs
+    untimed = [arch for arch in tried.archs if arch not in _timed(site)]
+    anchors = "".join(f'<span id="{arch}"></span>' for arch in others)
+    return sections(
+        f"## What to try on {_together(tried.archs)} {{ #{first} }}",
+        anchors,
+        f"Nobody timed a kernel on {_together(untimed)}. The table says how a remedy changed what "
+        "the compiler reports there; the gain in time is not known."
+        if untimed
+        else "",
+        tried.table or "No pattern of the catalogue is known to hold here.",
+    )
+
+
+def _differs(names: str, first: str, before: list[Document], held: list[Document]) -> str:
+    """How the list of archs differs from the first one."""
+    gone = [cell(page.pattern.title) for page in before if page not in held]
+    new = [cell(page.pattern.title) for page in held if page not in before]
+    said = [
+        f"without *{'*, *'.join(gone)}*" if gone else "",
+        f"with *{'*, *'.join(new)}* besides" if new else "",
+    ]
+    told = ", ".join(filter(None, said))
+    order = "the same remedies, in another order or otherwise measured"
+    return f"Against {first}: {told or order}."
+
+
+def _rows(
     site: Site, symptom: Symptom, arch: str, held: list[Document], gains: dict[str, list[Gain]],
     link: Link,
 ) -> str:  # fmt: skip
@@ -271,14 +339,7 @@ def _on_arch(
         for number, (brought, pages) in enumerate(changes.items(), 1)
     ]
     head = ["", "What to try", "For", "What it brought", "Impact"]
-    return sections(
-        f"## What to try on {arch} {{ #{arch} }}",
-        ""
-        if arch in _timed(site)
-        else f"Nobody timed a kernel on {arch}. The table says how a remedy changed what the "
-        "compiler reports there; the gain in time is not known.",
-        table(head, rows) or "No pattern of the catalogue is known to hold here.",
-    )
+    return table(head, rows)
 
 
 def _for(page: Document) -> str:

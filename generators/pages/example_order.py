@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from generators.model.site import Site
-from generators.write.text import cell, fence, sections, table
+from generators.write.text import cell, code, fence, sections, table
 from mla_var3.examples.learning import EXAMPLES, PATHS, Learning
 from mla_var3.gpuless.tables import Case, Table, read
 from mla_var3.knowledge.evidence import Link
@@ -22,30 +22,21 @@ class Way(NamedTuple):
 
     Attributes:
         title: Whose.
+        lead: Which of them for what, before the table.
         examples: Their keys, each with why it comes after the one before.
         then: What to read behind them; ``{a}`` to ``{d}`` are learning paths.
     """
 
     title: str
+    lead: str
     examples: Mapping[str, str]
     then: str
 
 
 WAYS = (
     Way(
-        "For Hopper (sm_90: TMA, wgmma)",
-        {
-            "hopper-dense-gemm": "one product per block: TMA, barriers and wgmma alone",
-            "hopper-dense-gemm-persistent": "the same product, now by roles and in a loop over "
-            "tiles, which attention takes for granted",
-            "hopper-attention-fmha": "two products in a chain with a softmax between them, in the "
-            "roles of the persistent product",
-        },
-        "CUTLASS has no latent attention in Python for Hopper. What follows is ours: "
-        "[path D]({d}), from a product to flash_mla.",
-    ),
-    Way(
         "For Blackwell (sm_100: TMA, tcgen05)",
+        "**For attention read 1 to 4, for latent decode (MLA) 1 to 5.**",
         {
             "blackwell-tutorial-tma-tma-v0": "one copy and one barrier, no product yet",
             "blackwell-tutorial-tma-tma-v1": "the same copy between two roles: who waits for whom",
@@ -56,11 +47,24 @@ WAYS = (
             "blackwell-attention-mla-decode-fp16": "fmha's roles over a latent cache in pages, its "
             "keys split over blocks",
         },
-        "**This is the short way, and the order holds everywhere:** for the attention example "
-        "alone read 1 to 4. [Path A]({a}) is the long way from 3 on, with four further products up "
-        "to the persistent one; take it between 3 and 4 if roles and persistent loops are new to "
-        "you. [Path B]({b}) asks questions about 4 and 5, in this order, with the schedule of "
+        "This is the short way, and the order holds everywhere. [Path A]({a}) is the long way from "
+        "3 on, with four further products up to the persistent one; take it between 3 and 4 if "
+        "roles and persistent loops are new to you. [Path B]({b}) asks questions about 4 and 5, "
+        "in this order, with the schedule of "
         "latent decode between them and its fp8 twin at the end.",
+    ),
+    Way(
+        "For Hopper (sm_90: TMA, wgmma)",
+        "**For attention read 1 to 3.**",
+        {
+            "hopper-dense-gemm": "one product per block: TMA, barriers and wgmma alone",
+            "hopper-dense-gemm-persistent": "the same product, now by roles and in a loop over "
+            "tiles, which attention takes for granted",
+            "hopper-attention-fmha": "two products in a chain with a softmax between them, in the "
+            "roles of the persistent product",
+        },
+        "CUTLASS has no latent attention in Python for Hopper. What follows is ours: "
+        "[path D]({d}), from a product to flash_mla.",
     ),
 )
 
@@ -94,7 +98,8 @@ def _way(way: Way, ran: Table, learning: Learning, link: Link) -> tuple[str, ...
         rows.append(
             [
                 str(number),
-                f"[{cell(example.title)}]({link(f'{EXAMPLES}/{key}.toml')})",
+                f"[{cell(example.title)}]({link(f'{EXAMPLES}/{key}.toml')})<br>"
+                f"{code(example.path.partition('/CuTeDSL/')[2] or example.path)}",
                 cell(example.goal or ""),
                 cell(why),
                 _outcomes(_cases(ran, example.path)),
@@ -102,7 +107,29 @@ def _way(way: Way, ran: Table, learning: Learning, link: Link) -> tuple[str, ...
         )
     head = ["", "Example", "What it shows", "Why after the one before", "Runs in the emulator"]
     paths = {name[0]: link(f"{PATHS}/{name}.toml") for name in learning.paths}
-    return f"### {way.title}", table(head, rows), way.then.format_map(paths)
+    return (
+        f"### {way.title}",
+        way.lead,
+        table(head, rows),
+        _left_out(way, learning),
+        way.then.format_map(paths),
+    )
+
+
+def _left_out(way: Way, learning: Learning) -> str:
+    """What need not be read: other attention for the chip by name, and how many files besides."""
+    folder = next(iter(way.examples)).partition("-")[0]
+    attention = [
+        found.path.rsplit("/", 1)[-1]
+        for key, found in learning.examples.items()
+        if key.startswith(f"{folder}-attention-") and key not in way.examples
+    ]
+    rest = len(learning.examples) - len(way.examples) - len(attention)
+    named = f" Other attention there: {', '.join(map(code, attention))}." if attention else ""
+    return (
+        f"**Leave out** the other {rest + len(attention)} of {len(learning.examples)} files until "
+        f"you need one.{named}"
+    )
 
 
 def _cases(ran: Table, path: str) -> list[Case]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from generators.model import compare
+from generators.model import compare, problems
 from generators.model.compare import Step, Verdict
 from generators.model.site import Site
 from generators.pages import tried
@@ -15,6 +16,7 @@ from generators.write.source import repo_name
 from generators.write.text import cell, meta, sections, table, us
 from mla_var3.evidence.compare import median_us, than
 from mla_var3.knowledge.evidence import Link
+from mla_var3.knowledge.markdown import slug
 from mla_var3.knowledge.pages import Document
 from mla_var3.languages import languages
 from mla_var3.runtime.registry import Version
@@ -24,8 +26,11 @@ PATH = "kernels/what-failed.md"
 SOURCE = "generators/pages/failed.py"
 #: What readers ask for.
 FOUND_BY = (
-    *tried.FOUND_BY, "what did not make it faster", "did not pay off", "no gain", "did not help",
+    *tried.FOUND_BY,
+    "what did not make it faster", "did not pay off", "no gain", "did not help",
     "failed optimizations", "attempts that failed", "what did you try", "lessons from failures",
+    "dead ends", "dead ends on the decode kernel", "failed experiments",
+    "ideas that made it slower", "what not to try",
 )  # fmt: skip
 #: Insights of an entry whose first sentences say why: what came of it, and one or two reasons.
 REASONS = 3
@@ -39,12 +44,18 @@ def places(site: Site) -> Mapping[str, str]:
 def pages(site: Site) -> list[Page]:
     """The page."""
     link = site.link(PATH)
-    negative: list[list[str]] = []
+    negative: dict[str, list[list[str]]] = {}
     slower: list[list[str]] = []
-    for versions in _ours(site):
-        negative += _negative(site, versions, link)
+    for versions in sorted(_ours(site), key=_most_told):
+        for kind, row in _negative(site, versions, link):
+            negative.setdefault(kind, []).append(row)
         slower += [_loss(site, version, lost, link) for version, lost in _losses(site, versions)]
-    failed = table(["Idea", "Time before, after", "What came of it, and why"], negative)
+    head = ["Idea", "Time before, after", "What came of it, and why"]
+    kinds = sorted(negative, key=lambda kind: -len(negative[kind]))
+    count = sum(map(len, negative.values()))
+    failed = sections(
+        *(f"## {kind} {{ #{slug(kind)} }}\n\n{table(head, negative[kind])}" for kind in kinds)
+    )
     lost = table(["Version", "Against", "Where it lost most", "Time before, after"], slower)
     content = sections(
         meta(
@@ -52,11 +63,13 @@ def pages(site: Site) -> list[Page]:
             found_by=list(FOUND_BY),
         ),
         "# What failed",
-        f"**{len(negative)} ideas that did not pay, over all designs**, then every step that cost "
-        "time somewhere. The times in a column of their own are of records, each pair of one run, "
-        "and lead there. *(unrecorded)* marks times of a trial without a record. The version leads "
+        f"**{count} ideas that did not pay**, by what they were tried on: "
+        f"{', '.join(f'[{kind}](#{slug(kind)}) {len(negative[kind])}' for kind in kinds)}; then "
+        "every step that cost time somewhere. The times in a column of their own are of "
+        "records, each pair of one run, and lead there. *(unrecorded)* marks times of a trial "
+        "without a record. The version leads "
         "to its entry with sources, prediction and what falsified it.",
-        failed or "No entry of a devlog is marked negative.",
+        failed if negative else "No entry of a devlog is marked negative.",
         "## Slower than the version before { #slower }" if lost else "",
         "Where one run timed a version and the one before it, and the later one lost at some "
         "problem. It may have won at others: its page says." if lost else "",
@@ -76,25 +89,44 @@ def _ours(site: Site) -> Iterator[list[Version]]:
             yield versions
 
 
-def _negative(site: Site, versions: list[Version], link: Link) -> Iterator[list[str]]:
-    """A row per version whose entry says that it failed."""
+def _most_told(versions: list[Version]) -> tuple[int, str]:
+    """The design with the longest history first."""
+    return -len(versions), versions[0].design_key
+
+
+def _kind(site: Site, versions: list[Version], step: Step | None) -> str:
+    """What an idea was tried on: the workload, and the regime of the problem that tells of it."""
+    layer = versions[0].layer
+    runs = [step.run] if step else [run for v in versions for run in site.timed_of(v)]
+    regimes = Counter(problems.problem_of(run.record).regime for run in runs)
+    regime = regimes.most_common(1)[0][0] if regimes else ""
+    return f"{figures.layer_title(layer)}{f', {regime}' if regime else ''}"
+
+
+def _negative(site: Site, versions: list[Version], link: Link) -> Iterator[tuple[str, list[str]]]:
+    """A row per version whose entry says that it failed, with what it was tried on."""
     devlog = site.catalogue.devlogs.get(versions[0].design_key)
     if devlog is None:
         return
     told = {entry.version for entry in devlog.entries if tried.is_negative(entry)}
     for version in versions:
         if version.version in told:
-            yield _idea(site, devlog, version, link)
+            found = compare.nearest(site, version)
+            step = min(found.steps, key=lambda step: step.gain, default=None)
+            kind = _kind(site, versions, step)
+            yield kind, _idea(site, devlog, version, (found, step), link)
 
 
-def _idea(site: Site, devlog: Document, version: Version, link: Link) -> list[str]:
+def _idea(
+    site: Site, devlog: Document, version: Version, worst: tuple[Verdict, Step | None], link: Link
+) -> list[str]:
+    """A row, with the times of the problem at which the version lost most."""
     story = devlogs.entry(devlog, version.version, site.catalogue, link)
     assert story is not None  # Its entry was found.
-    found = compare.nearest(site, version)
     reasons = [text for text in tried.insights(story) if len(text.split()) > 2][:REASONS]
     return [
         f"{design_link(version, link)} {_named(version, link)}: **{story.verdict}**",
-        _times(found, found.largest, link),
+        _times(*worst, link),
         " ".join(reasons),
     ]
 
@@ -107,7 +139,10 @@ def _times(found: Verdict, step: Step | None, link: Link) -> str:
     """Both times of a problem with their record, or that there is none."""
     if step is None or found.before is None:
         return "no pair of times in a record"
-    return f"{_pair(step, link)} ({_than(step, found.before.version)}, {cell(step.at)})"
+    said = f"{_pair(step, link)} ({_than(step, found.before.version)}, {cell(step.at)})"
+    if step.word != "faster":
+        return said
+    return f"{said}; faster than that one everywhere: what it lost against is said beside"
 
 
 def _than(step: Step, before: str) -> str:

@@ -22,6 +22,8 @@ from mla_var3.runtime.registry import Version
 
 #: From the instructions of one chip to those of the next.
 PORTING = "docs/learn/hopper-to-blackwell.md"
+#: So many designs are named, of more their number.
+_NAMED = 4
 #: What stands behind the few words that say why.
 _FULLER = re.compile(r", which needs .*|: (?!uses).*| at kernels/.*", re.DOTALL)
 Fits = list[tuple[list[Version], Fit]]
@@ -103,6 +105,78 @@ def designs(site: Site, sm: str, link: Link) -> str:
     if not rows:
         return ""
     return sections(table(head, rows), _ported(site, rows, link), _unrecorded(found, sm))
+
+
+def cards(site: Site, link: Link) -> str:
+    """A row per arch: its cards, what compiles for it in each language, and what was timed."""
+    by_sm: dict[str, list[Device]] = {}
+    for device in site.devices:
+        if device.is_compile_target:
+            by_sm.setdefault(device.sm, []).append(device)
+    shown = [key for key, language in languages().items() if language.archs]
+    rows = []
+    for sm, devices in sorted(by_sm.items(), key=lambda item: -_number(item[0])):
+        found = of(site, sm)
+        timed = [one for device in devices if (one := _times(site, device, link))]
+        rows.append(
+            [
+                ", ".join(_card(device, link) for device in devices)
+                + f" ({_of_arch(site, sm, link)})",
+                *(_in_language(found, key, link) for key in shown),
+                ", ".join(timed) or "no",
+            ]
+        )
+    head = ["Your card", *(f"{cell(language_title(key))} kernels" for key in shown), "Timed here?"]
+    return table(head, rows)
+
+
+def _of_arch(site: Site, sm: str, link: Link) -> str:
+    """An arch, linked to what compiled for it where anything was tried."""
+    made = any(run.record.target == f"{STATIC}{sm}" for run in site.runs)
+    return f"[{code(sm)}]({link(f'results/{STATIC}{sm}')})" if made else code(sm)
+
+
+def _number(sm: str) -> int:
+    return int(re.sub(r"\D", "", sm))
+
+
+def _card(device: Device, link: Link) -> str:
+    """A device as people call it, linked to its page."""
+    name = device.name.removeprefix("NVIDIA ").removeprefix("GeForce ").partition(" (")[0]
+    return f"[{cell(name)}]({link(f'knowledge/devices/{device.key}.toml')})"
+
+
+def _times(site: Site, device: Device, link: Link) -> str:
+    count = sum(run.is_timed and run.record.target == device.key for run in site.runs)
+    if not count:
+        return ""
+    name = cell(device.name.removeprefix("NVIDIA ").split()[0])
+    return f"{name}: [{count} records]({link(f'results/{device.key}')})"
+
+
+def _in_language(found: Fits, language: str, link: Link) -> str:
+    """What compiles for an arch in a language, and why the rest does not."""
+    own = [(versions, fit) for versions, fit in found if versions[0].language == language]
+    compiled = sum(len(fit.compiled) for _, fit in own)
+    clean = sum(len(fit.clean) for _, fit in own)
+    lacks: dict[str, int] = {}
+    for _, fit in own:
+        for _, run in fit.refused:
+            why = _few_words(run, run.record.target.removeprefix(STATIC)).partition(" (")[0]
+            lacks[why] = lacks.get(why, 0) + 1
+    refused = sum(lacks.values())
+    if not compiled and not refused:
+        return "not tried"
+    designs = [versions[0] for versions, fit in own if fit.compiled]
+    named = ", ".join(design_link(version, link) for version in designs)
+    names = f": {named}" if len(designs) <= _NAMED else f" of {len(designs)} designs"
+    said = f"{compiled} versions compile, {clean} without spills{names}" if compiled else ""
+    why = ", ".join(
+        f"{count if len(lacks) > 1 else 'they'} {reason.replace('uses', 'use')}"
+        for reason, count in lacks.items()
+    )
+    rest = f"{refused} do not: {why}" if compiled else f"none of the {refused} tried: {why}"
+    return "; ".join(filter(None, [said, rest if refused else ""]))
 
 
 def _ported(site: Site, rows: list[list[str]], link: Link) -> str:

@@ -11,10 +11,12 @@ from typing import get_args
 from generators.draw import concepts
 from generators.model.site import Site
 from generators.model.terms import FOLDER, INDEX, Group, Term
-from generators.pages import analyses
+from generators.pages import analyses, hopper, lessons, told
+from generators.pages.machine import heading
 from generators.write.page import Page
 from generators.write.term_links import Link, Linker, Target
 from generators.write.text import cell, meta, rebase, sections, table
+from mla_var3 import inputs
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.markdown import neutralise
 
@@ -29,7 +31,8 @@ def pages(site: Site) -> list[Page]:
     """The index, and a page per term; none without terms."""
     if not site.terms:
         return []
-    return [_index(site), *(_page(site, term) for term in in_order(site.terms))]
+    taught = _taught(site)
+    return [_index(site), *(_page(site, term, taught) for term in in_order(site.terms))]
 
 
 def in_order(found: list[Term]) -> list[Term]:
@@ -54,16 +57,17 @@ def _index(site: Site) -> Page:
     return Page(INDEX, sections(*parts), None, ("Learn", "Glossary"))
 
 
-def _page(site: Site, term: Term) -> Page:
+def _page(site: Site, term: Term, taught: Mapping[str, str]) -> Page:
     link = site.link(term.page)
 
     def prose(text: str) -> str:
-        return rebase(neutralise(text), term.source, link)
+        return told.filled(site, term.source, rebase(neutralise(text), term.source, link), link)
 
     content = sections(
         meta(description=term.plain, found_by=[*term.names, *term.head.found_by]),
         f"# {cell(term.head.term)}",
         prose(term.definition),
+        _learn(site, term, taught, link),
         _also(term),
         _figure(site, term.head.figure) if term.head.figure else "",
         prose(term.body),
@@ -71,6 +75,36 @@ def _page(site: Site, term: Term) -> Page:
     )
     nav = ("Learn", "Glossary", term.head.group, term.head.term)
     return Page(term.page, content, term.source, nav)
+
+
+def _taught(site: Site) -> dict[str, str]:
+    """The titles of lessons by their script, and under ``#term`` the script that teaches a term."""
+    found: dict[str, str] = {}
+    if course := lessons.load(site.root):
+        for number, lesson in enumerate(course.lessons, 1):
+            found[lessons.script(number)] = f"lesson {number}, {lesson.title}"
+    if hopper_course := hopper.load(site.root):
+        for page in hopper_course.pages:
+            found[hopper.script(page)] = page.title
+            for slug in page.terms:  # The first page with a term is the one that explains it.
+                found.setdefault(f"#{slug}", hopper.script(page))
+    return found
+
+
+def _learn(site: Site, term: Term, taught: Mapping[str, str], link: Link) -> str:
+    """Where the term is taught: an entry defines it, and a lesson explains it."""
+    own = taught.get(f"#{term.slug}")
+    files = [*term.head.learn, *([own] if own else [])]
+    shown = [
+        f"[{cell(taught.get(file) or _title(site, file))}]({link(file)})"
+        for file in dict.fromkeys(files)
+    ]
+    return f"**Learn it:** {', '.join(shown)}." if shown else ""
+
+
+def _title(site: Site, file: str) -> str:
+    """The first heading of a text."""
+    return heading(inputs.read_text(site.root / file.partition("#")[0]))
 
 
 def _figure(site: Site, name: str) -> str:

@@ -10,14 +10,27 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from generators.model.site import Site
+from generators.pages import told
 from generators.write.page import Page
-from generators.write.text import rebase
+from generators.write.text import meta, rebase, sections
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.pages import parse_markdown, sections_of
 from mla_var3.paths import relative
 
 #: Place in the navigation of the pages of each folder of docs/.
 SECTIONS = {".": "Reference", "messages": "Messages", "contributing": "Contributing"}
+#: Other words by which the search finds a file that the repository shows without front matter.
+FOUND_BY: Mapping[str, tuple[str, ...]] = {
+    "CONTRIBUTING.md": (
+        "contribute a kernel", "submit a kernel", "submit a new kernel version",
+        "hand in a version", "how do I get it in", "give a kernel away",
+        "upstream a kernel", "open a pull request",
+        "my variant is faster", "my kernel beats yours", "I have a faster kernel",
+        "merge my kernel", "new kernel version", "license of contributions", "sign-off",
+        "contributor license", "contribute code", "contribute a split-KV variant",
+        "contribute a faster kernel", "contribute a variant",
+    ),
+}  # fmt: skip
 
 
 def _files(site: Site) -> Iterator[tuple[str, str]]:
@@ -42,7 +55,11 @@ def pages(site: Site) -> list[Page]:
         text = (site.root / name).read_text(encoding="utf-8")
         section = SECTIONS[PurePosixPath(path).parent.as_posix()]
         nav = (section,) if path.endswith("index.md") else (section, _title(name, text))
-        found.append(Page(path, rebase(text, name, site.link(path)), source=name, nav=nav))
+        link = site.link(path)
+        content = told.filled(site, name, rebase(text, name, link), link)
+        if name in FOUND_BY:
+            content = sections(meta(found_by=list(FOUND_BY[name])), content)
+        found.append(Page(path, content, source=name, nav=nav))
     return found
 
 

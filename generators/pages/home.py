@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from generators.draw import stairs
+from generators.model import problems, story_times
 from generators.model import stories as story_files
-from generators.model import story_times
 from generators.model.site import Site
 from generators.pages import analyses, diagnosis, failed, hopper, stories
 from generators.pages.kernels import design_link, next_version
@@ -21,6 +22,18 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
 
 HOME = "index.md"
+FOUND_BY = (
+    "install", "get started", "quick start", "what is this", "what is this thing", "about",
+    "who is it for", "what is HyperMLA", "who is HyperMLA for", "overview", "in two minutes",
+    "most impressive result", "headline result", "what does the site offer",
+)  # fmt: skip
+#: What the site is, for whom, in words of no field.
+WHAT = (
+    "**HyperMLA teaches, checks and measures GPU kernels in Python** (NVIDIA's cuTile and CuTe "
+    "DSLs) for the attention of DeepSeek-type models. It is for who writes such kernels, who "
+    "serves models with them, who chooses a card, and who wants to learn it. All but times works "
+    "without a GPU."
+)
 
 
 def places(site: Site) -> Mapping[str, str]:
@@ -38,7 +51,7 @@ def pages(site: Site) -> list[Page]:
                 meta(
                     description="MLA attention kernels in Python: versions, knowledge, records",
                     hide=["navigation", "toc"],
-                    found_by=["install", "get started", "quick start"],
+                    found_by=list(FOUND_BY),
                 ),
                 _hero(site, link),
                 _command(site, link),
@@ -60,14 +73,14 @@ def _hero(site: Site, link: Link) -> str:
     told = [story for story in story_files.load_all(site.root) if story.peer]
     found = stories.flights(site, told[0]) if told else []
     if not found:
-        return "# See why your attention kernel is slow, and what fixes it"
+        return f"# See why your attention kernel is slow, and what fixes it\n\n{WHAT}"
     story, stair = told[0], [stair.us for flight in found for stair in flight.stairs]
     peers = [flight.peer for flight in found if flight.peer]
     beside = f"; {peers[0][0]} takes {peers[0][1]:.0f}" if peers else ""
     same = stories.same_task(Told(site, story, story_times.times(site, story), link))
     said = (
-        f"An attention kernel in Python went from {stair[0]:.0f} µs to {min(stair):.0f}, one idea "
-        f"at a time{beside}."
+        f"An attention kernel in Python went from {stair[0]:.0f} µs to {min(stair):.0f}, at "
+        f"{_at(story.problem)}{beside}."
     )
     buttons = (
         f"[Read how]({link(source_of(story))}){{ .md-button .md-button--primary }} "
@@ -79,10 +92,17 @@ def _hero(site: Site, link: Link) -> str:
         f"cached tokens, bf16. Ours reads one contiguous cache here, FlashMLA pages.{apart}"
     )
     return (
-        f'<div class="hero" markdown="1">\n\n<div markdown="1">\n\n# {said}\n\n{same}\n\n'
+        f'<div class="hero" markdown="1">\n\n<div markdown="1">\n\n# {said}\n\n{WHAT}\n\n{same}\n\n'
         f"{buttons}\n\n"
         f"</div>\n\n{stairs.figure(found, caption)}\n\n</div>"
     )
+
+
+def _at(problem: Mapping[str, Any]) -> str:
+    """The sizes of a problem, in words where it has those of attention."""
+    if not {"b", "h", "t"} <= problem.keys():
+        return cell(problems.shown(problem))
+    return f"{problem['b']} sequences of {problem['t']:,} tokens and {problem['h']} heads"
 
 
 def _command(site: Site, link: Link) -> str:
@@ -95,8 +115,7 @@ def _command(site: Site, link: Link) -> str:
     return (
         '<div class="command" markdown="1">\n\n<div markdown="1">\n\n'
         "## Check your own kernel, without a GPU { #check }\n\n"
-        "HyperMLA is a workbench and knowledge base for GPU kernels in Python, NVIDIA's cuTile and "
-        "CuTe DSLs. After `python -m pip install nox` in a clone, on "
+        "After `python -m pip install nox` in a clone, on "
         f"[Linux (x86-64)]({link('docs/scope.md')}), [one command]({link('docs/emulator.md')}) "
         "runs a script on your CPU as it is, and says which two lines race and what would have "
         "ordered them. Here it is given "
@@ -114,19 +133,31 @@ def _first_path(site: Site, link: Link) -> str:
     return f", [the CuTe DSL from its first path]({link(path_source(name))})" if name else ""
 
 
+def _from_zero(site: Site, link: Link) -> str:
+    """Where somebody begins who never saw a GPU; nothing where no page says."""
+    page = "docs/learn/from-zero.md"
+    if not (site.root / page).is_file():
+        return ""
+    return f"Nothing of GPUs yet? [From zero to reading a kernel]({link(page)}). "
+
+
 def _doors(site: Site, link: Link) -> str:
     advisors = "".join(f"{advisor}, " for advisor in analyses.advisors(site, link))
+    guided = "".join(
+        f"{words[:1]}{words[1:2].upper()}{words[2:]}. " for words in analyses.guides(site, link)
+    )
     doors = {
         "Choose": "Which design for your problem and device, how sure that is, and what it "
         f"reaches: {advisors}[kernels]({link('kernels')}), [results]({link('results')}), "
-        f"[devices]({link('knowledge/devices')}). [Which GPU do I need, and what is here at all?]"
+        f"[devices]({link('knowledge/devices')}). {guided}[Which GPU do I need, and what is here?]"
         f"({link('docs/scope.md')}#which-gpu-do-i-need) "
         f"[How times are taken]({link('docs/how-times-are-taken.md')}).",
         "Improve": "What to try next, by symptom, with code, what it brought and when it fails: "
         f"{diagnosis.first_door(site, link)}[all symptoms](#what-is-wrong-with-my-kernel). For a "
         f"file of yours, Triton included: [bring your own kernel]({link('docs/adopt.md')}). "
         f"What did not pay: [what failed]({link(failed.SOURCE)}).",
-        "Learn": "From [attention and MLA in ten minutes]"
+        "Learn": f"{_from_zero(site, link)}"
+        "From [attention and MLA in ten minutes]"
         f"({link('docs/learn/attention-and-mla.md')}) "
         f"and [a first kernel]({link('docs/learn/first-kernel.md')}) to lessons that run on a "
         "laptop: "
@@ -137,7 +168,9 @@ def _doors(site: Site, link: Link) -> str:
         f"({link('docs/campaign.md')}) ([skills for agents]"
         f"({link('generators/pages/skills')})), "
         f"[run any cuTile kernel]({link('docs/interpreter.md')}), "
-        f"[send times of a GPU of yours]({link('docs/contribute.md')}).",
+        f"[on a laptop without a GPU]({link('docs/laptop.md')}); hand in "
+        f"[a faster kernel]({link('CONTRIBUTING.md')}) or "
+        f"[times of a GPU of yours]({link('docs/contribute.md')}).",
     }
     cards = "\n".join(f"-   **{title}**\n\n    {text}\n" for title, text in doors.items())
     return f'<div class="grid cards" markdown>\n\n{cards}\n</div>'

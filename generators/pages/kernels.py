@@ -16,7 +16,7 @@ from generators.model.columns import design_title, language_title
 from generators.model.problems import Problem
 from generators.model.run import Run
 from generators.model.site import Site
-from generators.pages import ladder, namesakes, tried
+from generators.pages import feeding, ladder, namesakes, tried
 from generators.write import devlogs, figures, verdicts
 from generators.write.page import Page
 from generators.write.source import annotated, repo_name, tabs
@@ -274,6 +274,8 @@ def _design(site: Site, versions: list[Version]) -> Page:
             f"Computes [{cell(figures.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
             f"), in {cell(language_title(first.language))}."
             + (" [What was tried and failed](#tried-and-failed)." if failed else ""),
+            feeding.section(site, versions, link),
+            "## What it is" if about else "",
             about,
             "## The ladder",
             _ladder(site, versions, link),

@@ -95,20 +95,27 @@ def _index(site: Site, learning: Learning, link: Link) -> Page:
                 "order of the CUTLASS examples",
                 "first Hopper example",
                 "does a CUTLASS example run without a GPU",
+                "which CUTLASS examples can I skip",
+                "CUTLASS python examples for Blackwell attention",
+                "reading order of the CUTLASS examples",
+                "examples folder is huge",
             ]
         ),
         "# Learn the CuTe DSL: paths over CUTLASS examples",
-        f"**New to it? Start with [{cell(start.title)}]({link(path_source(first))}).**"
-        if first and start
-        else "",
-        "That path is for whoever wants the basics or Blackwell. For a Hopper kernel read the "
-        f"examples for Hopper [further down]({example_order.ANCHOR}) first."
+        "**Here for attention or MLA? Read NVIDIA's files in the order of the two tables below, "
+        "and leave the rest out.** For a Hopper kernel take the second one."
         if order
         else "",
-        "Kernels of others and our own, read in an order in which each builds on those before. "
-        "No GPU is needed. What you have done is remembered in this browser only.",
-        found,
+        f"New to the CuTe DSL, and time for all of it? Start with "
+        f"[{cell(start.title)}]({link(path_source(first))}), the first of the [paths](#paths)."
+        if first and start
+        else "",
         order,
+        "## Paths { #paths }",
+        "Kernels of others and our own, read in an order in which each builds on those before, "
+        "with questions and exercises. No GPU is needed. What you have done is remembered in this "
+        "browser only.",
+        found,
         "## Examples" if single else "",
         fold("Example by example", f"all {len(examples)}, with topics and path", single),
     )

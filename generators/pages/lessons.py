@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from generators.model.site import Site
+from generators.pages import told
 from generators.pages.analyses import figure
 from generators.write.page import Page
 from generators.write.text import boxed, cell, choices, fence, meta, rebase, sections
@@ -26,6 +27,7 @@ _FIGURE = re.compile(r"\{\{ ([a-z-]+) \}\}")
 #: Texts, in the order in which they are read, and their titles in the navigation.
 TEXTS = {
     "index": "",
+    "from-zero": "From zero to an MLA kernel",
     "first-kernel": "A first kernel, line by line",
     "attention-and-mla": "Attention and MLA in ten minutes",
     "roofline": "The roofline and the regimes",
@@ -125,6 +127,7 @@ def _text(site: Site, name: str) -> Page:
     text = inputs.read_text(site.root / source)
     nav = ("Learn", TEXTS[name]) if TEXTS[name] else ("Learn",)
     content = rebase(text, source, site.link(page))
+    content = told.filled(site, source, content, site.link(page))
     content = _FIGURE.sub(lambda found: _figure(site, source, found[1]), content)
     return Page(page, content, source, nav)
 
@@ -182,7 +185,13 @@ def _parts(site: Site, course: Course, number: int, link: Link) -> Iterator[str]
         following = course.lessons[number].title
         yield f"Next: [{cell(following)}]({link(script(number + 1))})."
     else:
-        yield f"Next: [paths over CUTLASS examples]({link('knowledge/learning-paths')})."
+        whole = f"{FOLDER}/from-zero.md"
+        if (site.root / whole).is_file():
+            yield f"Next: [read a whole MLA kernel]({link(whole)}#5-read-an-mla-kernel)."
+        yield (
+            f"Or go below the tiles: [paths over CUTLASS examples]"
+            f"({link('knowledge/learning-paths')})."
+        )
 
 
 def _read(site: Site, name: str) -> str:

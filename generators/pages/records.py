@@ -216,7 +216,7 @@ def _record(site: Site, run: Run, link: Link) -> str:
         "\n".join(f"- **{name}**: {text}" for name, text in said.items() if text),
         _stages(run),
         _compared(site, run, link),
-        _earlier(site, run),
+        _earlier(site, run, link),
         f"[Download the JSON]({link(f'{run.name}#json')}){_again(site, run, link)}",
     )
 
@@ -328,7 +328,7 @@ class _Place(NamedTuple):
     run: Run
 
 
-def _earlier(site: Site, run: Run) -> str:
+def _earlier(site: Site, run: Run, link: Link) -> str:
     """What other runs of the same gave before: nothing that was measured is replaced."""
     earlier = site.catalogue.index.history.get(run.record.key, [])
     rows = [
@@ -338,18 +338,33 @@ def _earlier(site: Site, run: Run) -> str:
     ]
     if not rows:
         return ""
-    shown = table(["When", "Run", "Median", "Energy"], rows)
+    whole = (_whole_before(site, one, link) for one in site.before.get(run.name, ()))
+    shown = sections(table(["When", "Run", "Median", "Energy"], rows), *whole)
     return fold("Measured before", "times compare within one run only", shown)
 
 
+def _whole_before(site: Site, run: Run, link: Link) -> str:
+    """What was measured before, whole: where a citation of its run leads to."""
+    anchor = address_in(run.name, run.record.run or "").partition("#")[2]
+    said = record_facts.facts(run)
+    facts = "\n".join(f"- **{name}**: {text}" for name, text in said.items() if text)
+    title = f"{figures.duration(run.total)}, run {cell(run.record.run)}"
+    return sections(
+        f"#### {title} {{ #{anchor} }}",
+        f"Measured on {run.record.time:%Y-%m-%d} at {cell(site.problem_text(run))}. A later run of "
+        "the same stands above; times of two runs do not compare. As data it is a row of "
+        f"[all records]({link('results/records.parquet')}).",
+        facts,
+    )
+
+
 def _before(name: str, record: Record) -> list[str]:
-    """A row of what was measured before, with the anchor that a citation of its run leads to."""
+    """A row of what was measured before, which leads to all that is known of it."""
     outcome = record.outcome if isinstance(record.outcome, Passed) else None
     anchor = address_in(name, record.run).partition("#")[2] if record.run else ""
-    at = f'<span id="{anchor}"></span>' if anchor else ""
     return [
-        f"{at}{record.time:%Y-%m-%d %H:%M}",
-        cell(record.run),
+        f"{record.time:%Y-%m-%d %H:%M}",
+        f"[{cell(record.run)}](#{anchor})" if anchor else "",
         figures.duration(_total(record)),
         cell(record_facts.energy(outcome)),
     ]

@@ -99,6 +99,7 @@ def dead_links(pages: Iterable[Page], among: Iterable[Page]) -> Iterator[str]:
             if re.match(r"[a-z]+:", target):
                 continue
             path, _, anchor = target.partition("#")
+            path = path.partition("?")[0]  # The advisor's page takes sizes by it.
             goal = posixpath.normpath(posixpath.join(posixpath.dirname(page.path), path))
             goal = goal if path else page.path
             if goal not in known:

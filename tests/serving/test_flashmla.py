@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 import sys
 import types
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mla_var3.errors import CallError
+from mla_var3.paths import repo_root
 from mla_var3.serving import flashmla, operators
 
 from .stand_in import LATENT, WIDTH, launched, paged_cache, vector, wanted
@@ -190,3 +192,27 @@ def test_queries_and_outputs_need_not_be_in_order(by_reference):
         q, cache, table, vector(5), LATENT, flashmla.get_mla_metadata()[0]
     )
     close(o, lse, q, cache, table, [5], WIDTH**-0.5, False)
+
+
+def test_the_dense_call_as_the_page_on_serving_writes_it(by_reference):
+    page = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    [code] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+              if "block_table,     #" in block]  # fmt: skip
+    cache, table = paged_cache([70, 3])
+    given = {"q": torch.randn(2, 1, 16, WIDTH).bfloat16(), "cache": cache, "block_table": table,
+             "cache_seqlens": vector(70, 3), "flashmla": flashmla}  # fmt: skip
+    exec(code, given)
+    out, lse = given["out"], given["lse"]
+    assert (out.shape, lse.shape) == ((2, 1, 16, LATENT), (2, 16, 1))
+    assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
+    close(out, lse, given["q"], cache, table, [70, 3], WIDTH**-0.5, True)
+
+
+def test_the_lines_for_servers_name_what_the_page_says(monkeypatch):
+    page = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    for name in ("flash_mla", "sgl_kernel.flash_mla"):
+        line = f'sys.modules["{name}"] = mla_var3.serving.flashmla'
+        assert line in page
+        monkeypatch.setitem(sys.modules, name, None)
+        exec(line, {"sys": sys, "mla_var3": importlib.import_module("mla_var3")})
+        assert importlib.import_module(name) is flashmla

@@ -188,6 +188,8 @@ def test_nine_of_ten_questions_on_the_apis_have_their_page_in_the_first_three_hi
         ("reader_sentences.toml", 20, 17),
         ("sentences.toml", 20, 15),
         ("held_out_sentences.toml", 30, 22),
+        ("neighbors.toml", 214, 205),
+        ("held_out_neighbors.toml", 30, 24),
     ],
 )
 def test_sentences_have_their_page_in_the_first_three_hits(

@@ -165,8 +165,11 @@
       sum + weight * Math.abs(Math.log2(product(sizes, axes) / product(answer, axes))), 0);
   }
 
-  // A record older than its sources says less about other sizes: so many factors of two.
+  // A record older than its sources says less about other sizes: so many factors of two. And one
+  // of a library alone says nothing of ours: where its problem is not the reader's, a record of ours
+  // is taken that is so much further away.
   const STALE = 2;
+  const LIBRARY = 3;
 
   // Whether a record has another mask; a query alone sees all keys.
   const otherMask = (answer, asked) =>
@@ -188,7 +191,8 @@
       .map((answer) => {
         const far = distance(measured, answer, asked.sizes) +
           (otherMask(answer, asked) ? measured.masked : 0);
-        return { answer, far, rank: far + (far && answer.found[0].stale ? STALE : 0) };
+        const less = (answer.found[0].stale ? STALE : 0) + (libraryAlone(answer) ? LIBRARY : 0);
+        return { answer, far, rank: far + (far ? less : 0) };
       })
       .reduce((one, other) => (!one || other.rank < one.rank ? other : one), null);
   }
@@ -398,6 +402,13 @@
     return said;
   }
 
+  // A device of the same architecture on which something like it was timed.
+  function sameChip(measured, asked) {
+    const archs = measured.archs || {};
+    return Object.keys(archs).find((key) => key !== asked.device &&
+      archs[key] === archs[asked.device] && nearest(measured, { ...asked, device: key }));
+  }
+
   // Why no version is advised.
   function unmeasured(measured, asked, name) {
     const known = kept(measured, asked);
@@ -438,7 +449,19 @@
       return [say("No kernel here runs on " + name + ".", "advice-answer"),
         say("Its times below are reference times of the cost model, for planning only.")];
     }
-    if (!near) return unmeasured(measured, asked, name);
+    if (!near) {
+      const twin = sameChip(measured, asked);
+      if (!twin) return unmeasured(measured, asked, name);
+      const other = (spec.devices.find((item) => item.key === twin) || { name: twin }).name;
+      const rates = (key) => measured.bounds[key] && measured.bounds[key].gbps.toLocaleString("en");
+      return [
+        say("Not timed on " + name + ". The same machine code was, on " + other + ":", "advice-answer"),
+        say("All that follows is of " + other + "." + (rates(device) && rates(twin) ?
+          " Its memory has " + rates(twin) + " GB/s where " + name + " has " + rates(device) +
+          ", so expect other times; which kernel is ahead was not tried there." : "")),
+        ...advice(spec, measured, { ...asked, device: twin }, preferred),
+      ];
+    }
     const { answer, far } = near;
     const [best] = answer.found;
     const tied = fastest(answer);

@@ -92,7 +92,7 @@ def annotated(entry: catalog.Entry, compiled: Compiled | None, old: Example | No
     found = checklist(entry.source, compiled.kernels if compiled else ())
     same = old is not None and old.blob == entry.blob
     return Example(
-        title=old.title if old else entry.name.replace("-", " ").capitalize()[:90],
+        title=old.title if old else title_of(entry.path, entry.category),
         repository=entry.tree.pin.address,
         path=f"{EXAMPLES}/{entry.path}",
         commit=entry.tree.pin.commit,
@@ -107,6 +107,25 @@ def annotated(entry: catalog.Entry, compiled: Compiled | None, old: Example | No
         compiled=compiled,
         annotations=old.annotations if old is not None and same else (),
     )
+
+
+#: Folders that say nothing of what an example is about.
+_SAY_NOTHING = frozenset({"experimental", "dsl_tutorials", "tutorial", "kernel", "cute"})
+
+
+def title_of(path: str, category: str) -> str:
+    """The title of an example that nobody has named yet: its file, and what it is about.
+
+    ``fmha_bwd (Blackwell attention)``: as the titles of the others are, without what its own name
+    says.
+    """
+    stem = path.rsplit("/", 1)[-1].removesuffix(".py")
+    parts = [
+        part for part in category.split("/")
+        if part and part not in _SAY_NOTHING and not stem.startswith(part)
+    ]  # fmt: skip
+    words = " ".join(parts).replace("_", " ")
+    return f"{stem} ({words[:1].upper()}{words[1:]})" if words else stem
 
 
 def _said(number: int, of: int, entry: catalog.Entry, compiled: Compiled | None) -> str:

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from generators.mla import peers
+from generators.mla import cards, decode, peers
 from generators.mla import regimes as regimes
 from generators.mla.regimes import CONTEXTS, DERIVED, PAGE, device_page, map_figure
 from generators.write import figures
@@ -27,7 +27,9 @@ def found(site):
 
 def test_a_page_for_each_device_with_ceilings(site, found):
     keys = {device.key for device in library.usable_devices()}
-    assert set(found) == {PAGE, DERIVED, peers.PATH, *map(device_page, keys)}
+    assert set(found) == {
+        PAGE, DERIVED, peers.PATH, cards.PATH, decode.PATH, *map(device_page, keys)
+    }  # fmt: skip
     assert "nvidia-h200-sxm" in keys
     for key in keys:
         page = found[device_page(key)]

@@ -20,7 +20,24 @@ def found(site: Site) -> dict[str, Page]:
 
 def part(page: Page, arch: str) -> str:
     text = str(page.content)
-    return re.split(r"^## ", text[text.index(f"{{ #{arch} }}") :], flags=re.MULTILINE)[0]
+    at = max(text.find(f"{{ #{arch} }}"), text.find(f'<span id="{arch}"></span>'))
+    assert at >= 0
+    return re.split(r"^## ", text[at:], flags=re.MULTILINE)[0]
+
+
+def test_what_is_the_same_on_several_archs_is_said_once(found):
+    text = str(found["diagnosis/no-tma.md"].content)
+    assert text.count("## What to try on") == 1
+    assert "## What to try on sm_90, sm_100 and sm_120 { #sm_90 }" in text
+    assert {"sm_90", "sm_100", "sm_120"} <= see(found["diagnosis/no-tma.md"]).anchors
+    for path, page in found.items():
+        tables = re.findall(r"(?:^\|.*\n)+", str(page.content), re.MULTILINE)
+        assert len(tables) == len(set(tables)), path
+
+
+def test_where_archs_differ_the_page_says_how(found):
+    shown = part(found["diagnosis/register-spills.md"], "sm_120")
+    assert "Against sm_90: without *" in shown
 
 
 def test_spills_on_sm_120_have_a_recipe(found):

@@ -33,6 +33,8 @@ def test_the_index_says_who_takes_which_and_runs_one_on_the_cpu(site):
     [index, *_] = learning_paths.pages(site)
     text = str(index.content)
     assert text.index("For a Hopper kernel") < text.index(example_order.TITLE)
-    assert f"]({example_order.ANCHOR})" in text
     assert example_order.ANCHOR[1:] in see(index).anchors
+    assert text.index(example_order.TITLE) < text.index("{ #paths }")
+    assert "**For attention read 1 to 4, for latent decode (MLA) 1 to 5.**" in text
+    assert "`fmha_bwd.py`" in text[: text.index("### For Hopper")]
     assert "$ nox -s adopt -- hopper-dense-gemm" in text

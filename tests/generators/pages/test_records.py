@@ -148,7 +148,12 @@ def test_a_record_of_a_run_that_was_measured_again_is_found_with_its_own_figures
     found = site.addresses[f"{run.name}@{run.record.run}"]
     page, _, anchor = found.partition("#")
     text = str(next(p for p in records.pages(site) if p.path == page).content)
-    row = next(line for line in text.splitlines() if f'<span id="{anchor}"></span>' in line)
-    assert run.record.run in row
+    row = next(line for line in text.splitlines() if f"](#{anchor})" in line)
     assert f"{run.outcome.energy.watts:.0f} W" in row
+    # Whoever cites that run finds its own device, driver and tools, not those of a later one.
+    whole = text.partition(f"{{ #{anchor} }}")[2].partition("\n#### ")[0].partition("</details>")[0]
+    assert f"run {run.record.run}" in whole
+    assert f"driver {run.record.device.driver}" in whole
+    assert "**Toolchain**" in whole
+    assert text.count(f"{{ #{anchor} }}") == 1
     assert records.raw_of(page, anchor) == records.TABLE

@@ -248,7 +248,10 @@ def test_short_work_joins_what_is_around_it() -> None:
 def test_home_opens_with_the_first_story(site) -> None:
     runs = [ours("v0", 120, "a"), ours("v10", 75, "b"), peer(100, "b")]
     text = home.pages(on(site, *runs))[0].content
-    said = "went from 120 µs to 75, one idea at a time; FlashMLA takes 100."
+    said = (
+        "went from 120 µs to 75, at 32 sequences of 4,096 tokens and 128 heads; FlashMLA takes 100."
+    )
+    assert text.index(said) < text.index("teaches, checks and measures GPU kernels in Python")
     assert text.index(said) < text.index("[Read how](worklog/flash-mla-in-python.md)")
     assert "run of" in text
     assert text.count("Over the same pages as FlashMLA") == 1

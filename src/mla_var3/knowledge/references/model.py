@@ -53,6 +53,7 @@ class Chapter(_Model):
         title: Its heading.
         order: Its place.
         intro: What to know before the first name.
+        worked: Examples with their results, where a chapter has them.
         figures: Pictures, by name of the function that draws them.
         cells: Files of snippets.
         found_by: Other words for what it holds.
@@ -65,6 +66,7 @@ class Chapter(_Model):
     title: str
     order: int
     intro: str
+    worked: str = ""
     figures: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
     found_by: tuple[str, ...] = ()

@@ -1,0 +1,107 @@
+"""Says in a sentence with its record whether decode and prefill are covered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from generators.mla import cards, decode, design_choice
+from generators.mla.same_work import time_of
+from generators.model import problems
+from generators.model.run import Run
+from generators.model.site import Site
+from generators.pages import record_facts
+from generators.pages.kernels import run_version
+from generators.write.text import cell, us
+from mla_var3 import devices
+from mla_var3.knowledge.evidence import Link
+from mla_var3.workloads.mla import PREFILL_FROM, WORKLOAD, regimes
+
+#: The card on which most was measured.
+ARCH = "sm_90"
+
+
+def prefill(site: Site, link: Link) -> str:
+    """Yes or no, which kernel, its times, and what they leave out."""
+    found = design_choice.comparison(site, devices.default_for_arch(ARCH))
+    timed = [
+        (choice.s, best.run)
+        for choice in found.measured
+        if choice.s >= PREFILL_FROM and (best := choice.best.get("flash_attention"))
+    ]
+    if not timed:
+        return "No kernel was timed at prefill here."
+    told = "; ".join(
+        f"s = {s}: {run_version(site, run, link)} {time_of(run, link)}" for s, run in timed
+    )
+    return (
+        f"**Covered here, yes**, over decompressed keys and values, on an "
+        f"{cell(found.device.name.removeprefix('NVIDIA '))} ({found.shape.b} sequences, "
+        f"{found.shape.h} heads, {design_choice.CONTEXT:,} keys, {regimes.DTYPE}, no mask; s query "
+        f"tokens per sequence): {told}. **Making these keys and values of a latent cache is not in "
+        f"the times**: {us(found.decompressing_us)} more, as a reference time. Longer prompts than "
+        f"s = {_longest(site):,} and sparse prefill were not timed."
+    )
+
+
+def _longest(site: Site) -> int:
+    """The most query tokens of a sequence at which anything of ours was timed."""
+    return max(
+        int(run.record.problem["s"])  # type: ignore[arg-type]
+        for run in (*site.runs, *site.earlier)
+        if run.is_timed and run.record.kernel.layer == WORKLOAD.key
+    )
+
+
+def decoding(site: Site, link: Link) -> str:
+    """Which kernel, by how much, and where all times stand."""
+    found = decode.best_known(site)
+    if found is None:
+        return "No kernel was timed at decode beside a library here."
+    _, pairs = found
+    return (
+        f"**Covered here, yes**, dense and sparse. Dense over pages: "
+        f"{run_version(site, pairs[0][0], link)}, timed beside FlashMLA at {len(pairs)} problems: "
+        f"[which decode kernel, with every time]({link(decode.SOURCE)})."
+    )
+
+
+def sample(site: Site, link: Link) -> str:
+    """One record with all that a paper asks for: device, driver, commit, toolchain, command."""
+    found = decode.best_known(site)
+    if found is None:
+        return ""
+    mine, theirs = min(found[1], key=lambda pair: _from_usual(pair[0]))
+    said = record_facts.facts(mine)
+    told = "".join(f"\n- **{name}**: {said[name]}" for name in _CITED if said.get(name))
+    return (
+        f"**For example** {cell(problems.problem_text(mine.record))}: "
+        f"{run_version(site, mine, link)} {time_of(mine, link)}, and in the same run FlashMLA "
+        f"{time_of(theirs, link)}. Each time on this site leads to its record, which says as much:"
+        f"\n{told}\n- **Again**: {decode.command(found[1])}, over all 60 problems of servers"
+    )
+
+
+#: What of a record is said of a sample.
+_CITED = ("Where", "When", "How", "Toolchain")
+
+
+def _from_usual(run: Run) -> tuple[object, ...]:
+    """How far a problem is from the one that most pages quote: no lengths, then its sizes."""
+    problem, usual = run.record.problem, {"b": 32, "h": 128, "t": design_choice.CONTEXT}
+    return problem.get("lengths") is not None, sum(problem[k] != v for k, v in usual.items())
+
+
+def guides(site: Site, link: Link) -> list[str]:
+    """Links to the pages that choose for a reader."""
+    known = {
+        decode.SOURCE: "which decode kernel on an H100 or H200",
+        cards.SOURCE: "which card: H100, H200 or B200",
+    }
+    return [f"[{said}]({link(page)})" for page, said in known.items() if page in site.addresses]
+
+
+SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
+    "mla-prefill": prefill,
+    "mla-decode": decoding,
+    "mla-sample": sample,
+}

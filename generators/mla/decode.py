@@ -1,0 +1,197 @@
+"""Makes the page that names one kernel for dense decode on Hopper, with every time behind it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from statistics import geometric_mean
+
+from generators.mla.same_work import PEERS, time_of
+from generators.model import problems, targets
+from generators.model.choice import Pair, alike, kernel_of, pair_of
+from generators.model.site import Site
+from generators.write import figures
+from generators.write.page import Page
+from generators.write.source import repo_name
+from generators.write.text import cell, fold, meta, sections, table
+from mla_var3.evidence.compare import said
+from mla_var3.knowledge.evidence import Link
+from mla_var3.runtime.registry import Version
+from mla_var3.workloads.mla import WORKLOAD
+
+PATH = "mla/which-decode-kernel.md"
+#: This file, by which other pages name the page.
+SOURCE = "generators/mla/decode.py"
+FOUND_BY = (
+    "which decode kernel", "which kernel for H100", "which decode kernel on an H100",
+    "which decode kernel on an H200", "which kernel do I take", "pick a decode kernel",
+    "recommended kernel", "decode kernel for small batch", "small batch long context",
+    "batch 1 to 8", "few sequences long context", "best kernel for DeepSeek decode",
+    "serve DeepSeek on H100", "fastest kernel on Hopper", "kernel recommendation",
+    "large batch decode kernel", "which version of flash_mla to take", "v20 or v21 for serving",
+    "fastest at batch one", "fastest kernel for a batch of one",
+)  # fmt: skip
+#: Sequences up to which a batch is small.
+FEW = 8
+#: Tokens of a page as servers have them.
+PAGE = 64
+SERVING = "docs/serving.md"
+#: Chip whose other cards run the same machine code.
+H100 = "nvidia-h100-sxm"
+
+
+def page(site: Site) -> Page | None:
+    """The page; None where no run timed a kernel of ours beside the library over pages."""
+    found = best_known(site)
+    if found is None:
+        return None
+    version, pairs = found
+    link = site.link(PATH)
+    few = [pair for pair in pairs if _sizes(pair)["b"] <= FEW]
+    rest = [pair for pair in pairs if _sizes(pair)["b"] > FEW]
+    peer = next(iter(PEERS.values()))
+    content = sections(
+        meta(
+            title="Which decode kernel on an H100 or H200?",
+            description="One kernel for dense MLA decode on Hopper, with every time behind it",
+            found_by=list(FOUND_BY),
+        ),
+        "# Which decode kernel on an H100 or H200?",
+        _verdict(version, pairs, few, link),
+        _on_h100(site, pairs, link),
+        f"## With up to {FEW} sequences" if few else "",
+        _table(few, version, link),
+        f"Each row is one run that timed both, the newest in which {version.version} did as well "
+        f"as in any; [how times are taken]({link('docs/how-times-are-taken.md')}). A length such "
+        "as *ragged* is half to one and a half times the mean; *one* is ten times as long as the "
+        "others.",
+        fold(f"With more than {FEW} sequences", f"{len(rest)} problems",
+             _table(rest, version, link)),
+        "## When another one",
+        _others(link, peer),
+    )  # fmt: skip
+    return Page(PATH, content, None, ("MLA", "Which decode kernel"))
+
+
+def _sizes(pair: Pair) -> dict[str, int]:
+    return {name: int(pair[0].record.problem[name]) for name in ("b", "h", "s", "t")}  # type: ignore[arg-type]
+
+
+def best_known(site: Site) -> tuple[Version, list[Pair]] | None:
+    """The version that was timed beside the library at most problems, with a pair for each.
+
+    Of several the one whose times are the smallest share of the library's.
+    """
+    peer, suits = next(iter(PEERS)), alike(site, WORKLOAD.key)
+    known: dict[tuple[str, ...], dict[object, list[Pair]]] = defaultdict(lambda: defaultdict(list))
+    for contests in site.contests.values():
+        problem = contests[0][0].record.problem
+        if contests[0][0].record.kernel.layer != WORKLOAD.key or not _is_asked(problem):
+            continue
+        for runs in contests:
+            theirs = [run for run in runs if run.record.kernel.design == peer]
+            if not theirs:
+                continue
+            first = min(theirs, key=lambda run: run.total.median_us)
+            for mine in runs:
+                if suits(mine) and mine.record.kernel.language != "library":
+                    known[kernel_of(mine)][problems.problem_of(mine.record)].append((mine, first))
+    if not known:
+        return None
+    found = {kernel: _newest(by_problem.values()) for kernel, by_problem in known.items()}
+    most = max(found, key=lambda kernel: (len(found[kernel]), -_share(found[kernel])))
+    version = site.version_of(found[most][0][0])
+    assert version is not None  # Others do not suit.
+    return version, sorted(found[most], key=_order)
+
+
+def _is_asked(problem: Mapping[str, object]) -> bool:
+    """One query token over pages of a server."""
+    return problem.get("s") == 1 and problem.get("page") == PAGE
+
+
+def _newest(groups: Iterable[list[Pair]]) -> list[Pair]:
+    return [pair for group in groups if (pair := pair_of(group)) is not None]
+
+
+def _share(pairs: list[Pair]) -> float:
+    return geometric_mean(mine.total.median_us / theirs.total.median_us for mine, theirs in pairs)
+
+
+def _order(pair: Pair) -> tuple[int, ...]:
+    sizes = _sizes(pair)
+    return sizes["b"], -sizes["h"], sizes["t"]
+
+
+def _verdict(version: Version, pairs: list[Pair], few: list[Pair], link: Link) -> str:
+    peer = next(iter(PEERS.values()))
+    name = f"[{cell(version.key)}]({link(repo_name(version.path))})"
+    where = sorted({targets.target_name(mine.record.target) for mine, _ in pairs})
+    worst = max(pairs, key=lambda pair: pair[0].total.median_us / pair[1].total.median_us)
+    told = [
+        f"**Take {name}.** At {len(pairs)} problems with one query token and pages of {PAGE} "
+        f"tokens, one run on {cell(' and '.join(where))} timed it beside {peer}: it takes "
+        f"{_share(pairs):.2f} of {peer}'s time in the geometric mean",
+        f", {_share(few):.2f} at the {len(few)} with up to {FEW} sequences" if few else "",
+        f". At the worst it is {said(worst[1].total.median_us, worst[0].total.median_us)} "
+        f"({cell(str(problems.problem_of(worst[0].record)))}).",
+        f" A server calls it [in place of {peer}]({link(SERVING)}).",
+    ]
+    return "".join(told)
+
+
+def _on_h100(site: Site, pairs: list[Pair], link: Link) -> str:
+    """What these times say of the other card with the same machine code."""
+    if any(mine.record.target == H100 for mine, _ in pairs):
+        return ""
+    known = {device.key: device for device in site.devices}
+    if H100 not in known:
+        return ""
+    return (
+        "**On an H100** the same machine code runs (sm_90a), and this kernel was not timed there: "
+        f"its [bandwidth]({link(f'knowledge/devices/{H100}.toml')}) is smaller, so expect longer "
+        "times. To time both there, at 60 problems: "
+        f"{command(pairs)}."
+    )
+
+
+def command(pairs: list[Pair]) -> str:
+    """What times the kernel and the library again over pages, as Markdown."""
+    mine, theirs = (figures.design_of(run.record) for run in pairs[0])
+    return f"`nox -s bench -- --peers --set=serving --designs={mine},{theirs}`"
+
+
+def _table(pairs: list[Pair], version: Version, link: Link) -> str:
+    peer = next(iter(PEERS.values()))
+    several = len({mine.record.target for mine, _ in pairs}) > 1
+    rows = [
+        [
+            *([cell(targets.target_name(mine.record.target))] if several else []),
+            *(str(_sizes((mine, theirs))[name]) for name in ("b", "h")),
+            f"{_sizes((mine, theirs))['t']:,}",
+            cell(str(mine.record.problem.get("lengths") or "equal")),
+            time_of(mine, link),
+            time_of(theirs, link),
+            said(theirs.total.median_us, mine.total.median_us),
+        ]
+        for mine, theirs in pairs
+    ]
+    head = [
+        *(["Device"] if several else []), "Sequences b", "Heads h", "Cached tokens t", "Lengths",
+        version.version, peer, f"{version.version} is",
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def _others(link: Link, peer: str) -> str:
+    return (
+        f"- **Other sizes**, more query tokens, one contiguous cache: [the advisor]"
+        f"({link('knowledge/workloads/mla.md')}), which answers from the nearest record.\n"
+        f"- **A list of tokens per query** (sparse, fp8): [sparse decode]"
+        f"({link(SERVING)}#sparse-decode-over-fp8).\n"
+        "- **A prompt** (hundreds of query tokens): [prefill]"
+        f"({link('docs/glossary/prefill.md')}).\n"
+        f"- **{peer} and other libraries at every problem**: [against libraries]"
+        f"(against-libraries.md).\n"
+        f"- **Another card**: [which card]({link('docs/scope.md')}#which-gpu-do-i-need)."
+    )

@@ -1,0 +1,40 @@
+"""Fills hand-written text with what records say: ``{{ told NAME }}`` becomes a sentence or a table.
+
+So a page of ``docs`` can answer with figures that nobody typed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from generators.model.site import Site
+from generators.pages import analyses, fitting
+from mla_var3.errors import KnowledgeError
+from mla_var3.knowledge.evidence import Link
+
+_TOLD = re.compile(r"\{\{ told ([a-z0-9-]+) \}\}")
+#: What every workload has; analyses add their own as ``SENTENCES``.
+OWN: Mapping[str, Callable[[Site, Link], str]] = {"which-gpu": fitting.cards}
+
+
+def filled(site: Site, source: str, text: str, link: Link) -> str:
+    """A text with each name replaced by what it stands for.
+
+    Args:
+        site: What generators read.
+        source: The text's file, for messages.
+        text: The text.
+        link: How its page addresses files.
+
+    Raises:
+        KnowledgeError: Nothing is called so.
+    """
+
+    def one(found: re.Match[str]) -> str:
+        make = OWN.get(found[1]) or analyses.sentence(site, found[1])
+        if make is None:
+            raise KnowledgeError(f"{source}: nothing is told of {found[1]!r}")
+        return make(site, link)
+
+    return _TOLD.sub(one, text)

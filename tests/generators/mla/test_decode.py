@@ -1,0 +1,106 @@
+"""One kernel for decode, with every time behind it, and what is said of it elsewhere."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from generators.mla import cards, covered, decode
+from generators.mla.regimes import map_page
+from mla_var3.devices import load
+from mla_var3.evidence.compare import said
+from tests.generators.checking import see
+
+
+@pytest.fixture(scope="module")
+def known(site):
+    return decode.best_known(site)
+
+
+def test_the_kernel_is_the_one_timed_beside_the_library_at_most_problems(site, known):
+    version, pairs = known
+    assert version.layer == "mla"
+    problems = [str(sorted(mine.record.problem.items(), key=str)) for mine, _ in pairs]
+    assert len(problems) == len(set(problems)) >= 40
+    for mine, theirs in pairs:
+        assert site.version_of(mine) == version
+        assert mine.record.run == theirs.record.run  # Times of one run alone compare.
+        assert (mine.record.problem["s"], mine.record.problem["page"]) == (1, decode.PAGE)
+
+
+def test_the_page_says_every_time_and_the_worst(site, known):
+    page, (version, pairs) = decode.page(site), known
+    text = str(page.content)
+    lead = text.partition("\n## ")[0]
+    worst = max(pairs, key=lambda pair: pair[0].total.median_us / pair[1].total.median_us)
+    assert f"**Take [{version.key.replace('_', '&#95;')}]" in lead
+    assert said(worst[1].total.median_us, worst[0].total.median_us) in lead
+    rows = re.findall(r"^\| \d+ \|.*$", text, re.MULTILINE)
+    assert len(rows) == len(pairs)
+    assert all(row.count("](../records/") == 2 for row in rows)
+    few = text.partition("## With up to 8 sequences")[2].partition("<details")[0]
+    assert {int(row.split(" | ")[0].strip("| ")) for row in few.splitlines() if row[:3].strip("| ")
+            .isdigit()} <= set(range(1, decode.FEW + 1))  # fmt: skip
+    assert see(page).scripts == []
+
+
+def test_without_times_beside_a_library_there_is_no_page(site):
+    bare = replace(site, runs=(), earlier=())
+    assert decode.page(bare) is None
+    assert covered.decoding(bare, lambda target: target).startswith("No kernel was timed")
+    assert covered.sample(bare, lambda target: target) == ""
+
+
+def test_a_card_with_the_same_machine_code_leads_to_the_kernel(site, known):
+    version, _ = known
+    wanted = f"**To serve decode here, take [{version.key.replace('_', '&#95;')}]"
+    assert wanted in str(map_page(site, "nvidia-h100-sxm").content)
+    assert "To serve decode here" not in str(map_page(site, "nvidia-b200").content)
+
+
+def test_a_sample_has_what_a_paper_asks_for(site):
+    told = covered.sample(site, site.link("how-times-are-taken.md"))
+    for word in ("driver", "commit", "run ", "untimed ones", "nvidia-cutlass-dsl", "FlashMLA"):
+        assert word in told, word
+
+
+def test_prefill_says_what_its_times_leave_out(site):
+    told = covered.prefill(site, site.link("glossary/prefill.md"))
+    assert told.startswith("**Covered here, yes**")
+    assert "is not in the times" in told
+    assert "](../records/" in told
+    longest = max(run.record.problem["s"] for run in (*site.runs, *site.earlier)
+                  if run.is_timed and run.record.kernel.layer == "mla")  # fmt: skip
+    assert f"s = {longest:,}" in told
+
+
+def test_cards_stand_at_published_rates(site):
+    text = str(cards.page(site).content)
+    old, new = load("nvidia-h200-sxm").bound("bfloat16"), load("nvidia-b200").bound("bfloat16")
+    assert f"{new.gbps / old.gbps:.1f} times the memory bandwidth of an H200" in text
+    assert f"{new.tflops / old.tflops:.1f} times its 16-bit arithmetic" in text
+    row = next(line for line in text.splitlines() if line.startswith("| [NVIDIA B200"))
+    assert "180 GB" in row
+    assert row.endswith("| no |")
+    assert "Nothing was timed on a B200 here" in text
+
+
+def test_what_limits_decode_turns_with_the_heads(site):
+    text = str(cards.page(site).content)
+    rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in text.splitlines()
+            if line.startswith(("| decode", "| prefill"))}  # fmt: skip
+    few, many = rows["decode, 8 heads on the card"], rows["decode, 128 heads on the card"]
+    assert few[1] == "bandwidth"
+    assert many[1] == "arithmetic"
+    assert rows["prefill of 4,096 tokens"][1] == "arithmetic"
+    assert few[2].startswith("bandwidth; 1.6x")
+
+
+def test_a_card_that_was_timed_is_not_called_untimed(site):
+    run = next(run for run in site.runs if run.is_timed)
+    b200 = replace(run, record=run.record.model_copy(update={"target": "nvidia-b200"}))
+    known = {**site.addresses, "results/nvidia-b200": "results/nvidia-b200.md"}
+    text = str(cards.page(replace(site, runs=(*site.runs, b200), addresses=known)).content)
+    assert "Nothing was timed on a B200" not in text
