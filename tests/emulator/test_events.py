@@ -261,6 +261,24 @@ def test_a_grid_may_do_other_things_first(options):
     assert [d.at.line for d in found] == [NEXT_GRID.line("early")]
 
 
+def chained(edits: dict[str, str], options: Options) -> Launch:
+    """The last of three launches, each over the one before: what the first wrote it reads."""
+    a, b, c = (np.arange(256, dtype=np.uint32) for _ in range(3))
+    shape = NEXT_GRID.grid, NEXT_GRID.block
+    first = launch(NEXT_GRID.text(), [a, b], *shape, options=options)
+    between = launch(NEXT_GRID.text(edits), [c, c], *shape, options=options, after=first)
+    return launch(NEXT_GRID.text(), [b, c], *shape, options=options, after=between)
+
+
+@ways
+def test_who_waits_for_a_grid_that_waits_for_none_does_not_wait_for_the_one_before(options):
+    one = "mov.u32 %r8, %ctaid.x; setp.eq.u32 %p1, %r8, 0; @%p1 bra ON; griddepcontrol.wait; ON:"
+    assert not chained({}, options).diagnostics
+    assert not chained({"wait": "", "next": one}, options).diagnostics, "its last block waits"
+    found = chained({"wait": ""}, options).diagnostics
+    assert {(d.kind, d.at.line) for d in found} == {("global-race", NEXT_GRID.line("read"))}
+
+
 @pytest.mark.parametrize(
     "touch",
     [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mla_var3.emulator.options import DEFAULT, STRICT, Options
+from mla_var3.emulator.options import DEFAULT, FENCED, STRICT, Options
 from tests.emulator.events import COPY, INIT, OUT, Snippet, wait
 
 WAYS = [Options(), Options(seed=1), Options(seed=2, model=STRICT)]
@@ -292,3 +292,79 @@ def test_one_lane_tells_of_global_memory(options) -> None:
 def test_values_stay_as_they_are() -> None:
     (out, _), _ = kernel("global store", "nothing", "global load").run()
     assert (out[:64] == np.arange(64)).all()
+
+
+#: A warp fills a word for each lane of another, which one lane of that awaits for all.
+AWAITED = Snippet(
+    {
+        "init": WORDS
+        + " "
+        + INIT.split("mov.u32 %r3, bars;", 1)[1].replace("[%r3], 1", "[%r3], 32")
+        + " setp.gt.u32 %p3, %r1, 31; @%p3 bra OTHER;",
+        "write": "st.shared.u32 [%r5+128], %r1;",
+        "arrive": "mbarrier.arrive.shared.b64 _, [%r3];",
+        "over": "bra DONE; OTHER: @%p2 bra WAITED;",
+        "wait": wait("%r3"),
+        "waited": "WAITED:",
+        "meet": SYNC,
+        "use": "ld.shared.u32 %r9, [%r5];",
+        "done": "DONE: bar.sync 0;",
+    }
+)
+
+
+@pytest.mark.parametrize("model", [FENCED, STRICT], ids=lambda m: m.name)
+@pytest.mark.parametrize("use", ["ld.shared.u32 %r9, [%r5];", "st.shared.u32 [%r5], 1;"])
+def test_what_one_lane_has_waited_for_the_others_do_not_use(model, use: str) -> None:
+    options = Options(model=model)
+    assert not pairs(AWAITED, options, {"use": use})
+    assert pairs(AWAITED, options, {"use": use, "meet": ""}) == {("race", "write", "use")}
+    (found,) = AWAITED.run({"use": use, "meet": ""}, options)[1].diagnostics
+    assert "sync_warp after one lane has waited" in found.missing
+    assert not pairs(AWAITED, Options(), {"use": use, "meet": ""}), "nor does NVIDIA"
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"use": "@!%p2 ld.shared.u32 %r9, [%r5];", "meet": ""},  # The lane that waited.
+        {"over": "bra DONE; OTHER:", "meet": ""},  # All have waited.
+        {"meet": "setp.gt.u32 %p4, %r11, 7; @%p4 bra DONE; bar.warp.sync 0xff;"},
+        {"meet": "shfl.sync.bfly.b32 %r9, %r1, 1, 31, -1;"},
+    ],
+    ids=["its own use", "all wait", "those who use it meet", "a shuffle"],
+)
+def test_lanes_use_what_they_know_to_be_there(edits: dict[str, str]) -> None:
+    assert not pairs(AWAITED, Options(model=FENCED), edits)
+
+
+def test_lanes_that_wait_for_the_same_one_after_the_other_know_it() -> None:
+    again = wait("%r3").replace("W:", "V:").replace("bra W", "bra V").replace("D", "E")
+    edits = {"waited": f"WAITED: @!%p2 bra ALL; {again} ALL:", "meet": ""}
+    assert not pairs(AWAITED, Options(model=FENCED), edits)
+
+
+#: The same through a word of global memory, of another CTA's values.
+FLAGGED = Snippet(
+    {
+        "start": f"{WORDS} mov.u32 %r10, %ctaid.x; setp.ne.u32 %p5, %r10, 0; @%p5 bra OTHER;",
+        "write": "st.global.u32 [%rd4], %r1;",
+        "sync": SYNC,
+        "tell": "@!%p2 st.release.gpu.global.u32 [%rd1], 7;",
+        "over": "bra DONE; OTHER: @%p2 bra WAITED;",
+        "spin": "SPIN: ld.acquire.gpu.global.u32 %r8, [%rd1]; setp.ne.u32 %p3, %r8, 7; @%p3 bra SPIN;",
+        "waited": "WAITED:",
+        "meet": SYNC,
+        "use": "ld.global.u32 %r9, [%rd4];",
+        "done": "DONE:",
+    },
+    block=32,
+    grid=2,
+)
+
+
+def test_a_flag_that_one_lane_has_seen_orders_nothing_for_the_others() -> None:
+    options = Options(model=FENCED)
+    assert not pairs(FLAGGED, options)
+    assert pairs(FLAGGED, options, {"meet": ""}) == {("global-race", "write", "use")}
+    assert not pairs(FLAGGED, Options(), {"meet": ""})

@@ -226,7 +226,7 @@ def test_a_snapshot_tells_which_others_its_warp_had_learned(data: st.DataObject)
         number = int(vector[chain]) - base if chain < len(vector) else 0
         if number > 0:
             wanted[key] = number
-    assert Snapshot(vector, learned).others() == wanted
+    assert Snapshot(vector, learned).others == wanted
 
 
 NUMBERS = st.lists(st.integers(0, 9), max_size=5)
@@ -243,7 +243,7 @@ def test_what_two_warps_told_of_their_cluster_is_joined(
     told = {(2, 0): a, (2, 1): b, (3, 0): [99]}
     board.snapshots = {key: [Snapshot(np.array(v, np.int64), {})] for key, v in told.items()}
     for number, key in enumerate(told):
-        words.learned[key] = 50 + number, 3
+        words.learn(key, 50 + number, 3)
     vector = clocks.vector()
     vector[50], vector[51], vector[52] = 3 + (first > 2), 3 + (second > 2), 4
     known = [v for v, knows in ((a, first > 2), (b, second > 2)) if knows]

@@ -148,6 +148,35 @@ def test_an_index_that_wrapped() -> None:
     assert "the index of a load" in found.message
 
 
+@ct.kernel
+def counts_in_16_bits(x, y, TILE: Int, GROWS: ct.Constant[bool]):
+    lane = ct.arange(TILE, dtype=ct.int32)
+    for j in range(ct.cdiv(x.shape[0], TILE)):
+        col = j % 8 * TILE + lane if GROWS else lane  # Of 8 tiles, an extent perhaps.
+        small = col.astype(ct.int16)  # narrow
+        tile = ct.where(small < x.shape[0], ct.load(x, (j,), (TILE,)), 0.0)
+        ct.store(y, (j,), tile)
+
+
+def test_an_index_of_fewer_bits_than_extents_may_have() -> None:
+    x, y = torch.zeros(16), torch.zeros(16)
+    run_clean(counts_in_16_bits, x, y, 8, False)  # No more than a tile has.
+    found = only(run(counts_in_16_bits, x, y, 8, True), "narrow-index")
+    assert_points_at(found, counts_in_16_bits, "narrow")
+    assert found.severity == "warning"
+    assert "int16, which holds 32767" in found.message
+
+
+@ct.kernel
+def packs_values(x, y, TILE: Int):
+    ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)).astype(ct.int8))
+
+
+def test_values_of_few_bits_are_no_indices() -> None:
+    x, y = torch.zeros(16, dtype=torch.int32), torch.zeros(16, dtype=torch.int8)
+    run_clean(packs_values, x, y, 8, grid=(2,))
+
+
 # ---------------------------------------------------------------------------------------- blame
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import pytest
@@ -20,10 +21,11 @@ from mla_var3.workloads.mla import (
     best_new_tokens,
     flash_attention_cost,
     flash_mla_cost,
+    ladder,
     mixed_cost,
     seen_pairs,
 )
-from mla_var3.workloads.mla.problems import FAR, MAX_EXTENT
+from mla_var3.workloads.mla.problems import BOTTOM, FAR, LEVEL, MAX_EXTENT, TINY
 
 LATENT = registry.find("flash_mla").plan_class()
 DECOMPRESSED = registry.find("flash_attention").plan_class()
@@ -164,13 +166,13 @@ class TestInputs:
         assert torch.equal(one[..., :-1], two[..., :-1])
         assert (two[..., -1] > 80).all()
 
-    @pytest.mark.parametrize("shift", [FAR, -FAR])
+    @pytest.mark.parametrize("shift", [FAR, BOTTOM])
     @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
     def test_a_shift_moves_each_score_of_the_last_query(self, plan_class, shift):
         fields = {"n": 20} if plan_class is MIXED else {}
         plan = plan_class(b=1, h=4, s=3, t=50, shift=shift, **fields)
         lse = plan.reference_fn(*plan.prepare_inputs())["lse"][..., -1]
-        assert ((lse - shift).abs() < 12).all()
+        assert ((lse - shift).abs() < 12 + abs(shift) / 2**8).all()
         assert plan.extreme() == f"scores near {shift:g}"
 
     @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
@@ -182,6 +184,29 @@ class TestInputs:
         assert (lse[:-1].abs() < 12).all()
         assert (lse[:, :-1].abs() < 12).all()
         assert plan.extreme() == f"scores that rise by {FAR:g}"
+
+    @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
+    def test_keys_of_a_query_at_the_bottom_weigh_the_same(self, plan_class):
+        fields = {"n": 20} if plan_class is MIXED else {}
+        plan = plan_class(b=1, h=4, s=3, t=50, shift=BOTTOM, **fields)
+        inputs = plan.prepare_inputs()
+        found = plan.reference_fn(*inputs)
+        depth = float(found["lse"][0, 0, -1])
+        assert (found["lse"][..., -1] == depth).all(), "and exactly so"
+        assert plan.tolerance("lse").whole < 0.02
+        assert plan.tolerance("o").whole < 0.01
+        if plan_class is LATENT:
+            mean = inputs[2].float().mean(1)
+            torch.testing.assert_close(found["o"][:, 0, -1], mean, rtol=1e-4, atol=1e-4)
+
+    @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
+    @pytest.mark.parametrize("level", [LEVEL, TINY])
+    def test_large_and_tiny_values_are_all_negative(self, plan_class, level):
+        fields = {"n": 20} if plan_class is MIXED else {}
+        plan = plan_class(b=1, h=4, s=3, t=50, level=level, **fields)
+        o = plan.reference_fn(*plan.prepare_inputs())["o"]
+        assert level / 8 < o.abs().mean() < 4 * level
+        assert plan_class is MIXED or (o < 0).all()
 
     def test_check_tries_scores_far_from_zero_and_a_tile_one_row_into_the_next_head(self):
         plans = LATENT().check_plans()
@@ -369,10 +394,28 @@ def test_at_an_edge_whole_tiles_end_within_one_twice_as_long(plan_class):
     assert [plan.t % tile for tile in (32, 64, 128)] == [0, 0, 64]
 
 
-def test_at_an_edge_a_single_token_of_many_is_old():
-    plan = MIXED().edges()[-1]
-    assert (plan.old_tokens, plan.causal) == (1, False)
-    assert plan.n > 4 * 64
+def test_at_edges_a_single_token_of_many_is_old_or_new():
+    old, new = MIXED().edges()[-2:]
+    assert (old.old_tokens, old.causal) == (1, False)
+    assert (new.new_tokens, new.causal) == (1, False)
+    assert min(old.n, new.old_tokens) > 4 * 64
+
+
+@pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED, PREFIX])
+def test_at_an_edge_tiles_of_queries_end_with_tiles_of_keys(plan_class):
+    plan = plan_class().edges()[3]
+    assert plan.causal
+    assert plan.s > 2 * 64
+    assert plan.t % 128 == 0
+    assert plan.p == 128
+
+
+def test_at_edges_values_are_tiny_or_large_and_scores_jump():
+    tiny, jumping, large, _ = LATENT().edges()
+    assert (tiny.level, tiny.dtype) == (TINY, "bf16")
+    assert (large.level, large.dtype) == (LEVEL, "fp16")
+    assert jumping.jumps
+    assert jumping.h > len(ladder.RUNGS)
 
 
 def test_at_an_edge_pages_end_within_steps_of_two_tiles():
@@ -429,8 +472,9 @@ def test_of_two_sequences_the_second_sums_up_large_negative_latents(design, vers
     assert plan.level >= 64
     usual, large = (named_inputs(dataclasses.replace(plan, level=x)) for x in (0.0, plan.level))
     first, second = large["table"].long()
-    assert torch.equal(large["z"][first].float(), usual["z"][first].float())
-    assert torch.equal(large["kpe"], usual["kpe"])
+    same = functools.partial(torch.testing.assert_close, rtol=0.0, atol=0.0, equal_nan=True)
+    same(large["z"][first].float(), usual["z"][first].float())
+    same(large["kpe"], usual["kpe"])
     assert (large["z"][second].float() <= 0).all()
     torch.testing.assert_close(
         large["z"][second].float(), -plan.level * usual["z"][second].float().abs(),
@@ -460,3 +504,75 @@ def test_one_sequence_is_shared_by_many_multiprocessors():
     assert (plan.b, plan.s, plan.t) == (1, 1, 28 * 64)
     both = LATENT(b=3, h=128, s=5).shared_by(28, 2)
     assert (both.b, both.s, both.t) == (2, 1, 28 * 64)
+
+
+@pytest.mark.parametrize("rung", range(len(ladder.RUNGS)))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_query_jumps_by_just_less_than_a_power_of_two(rung, dtype):
+    scale, keys = 192**-0.5, torch.zeros(130, 16, dtype=dtype)
+    queries = torch.zeros(len(ladder.RUNGS), 16, dtype=dtype)
+    ladder.climb(queries, scale)
+    ladder.steps(keys, ladder.second_half(130))
+    scores = queries[rung].double() @ keys.double().T * scale / math.log(2)
+    assert (scores[:128] == 0).all()
+    assert ladder.RUNGS[rung] - 2 * ladder.LESS < scores[-1] < ladder.RUNGS[rung]
+    assert (scores[128:] == scores[-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("design", "version", "fields"),
+    [
+        ("flash_mla@cutile-dsl", "v0", {"t": 300}),
+        ("flash_mla@cute-dsl", "v17", {"t": 300, "page": 64, "lengths": "ragged"}),
+        ("flash_mla@cute-dsl", "v17", {"t": 300}),
+        ("blackwell_mla", "v2", {"t": 300, "page": 64}),
+        ("sparse_mla", "v2", {"t": 300, "topk": 200}),
+    ],
+)
+def test_the_last_query_of_every_other_head_jumps(design, version, fields):
+    plan = registry.find(design, version).plan_class()(b=2, h=5, s=1, jumps=1, **fields)
+    usual = dataclasses.replace(plan, jumps=0)
+    lse, other = (p.reference_fn(*p.prepare_inputs())["lse"].reshape(2, 5) for p in (plan, usual))
+    first, second, third = lse[-1, ::2] / math.log(2)
+    for found, rung in zip((first, second, third), ladder.RUNGS, strict=False):
+        # So many keys are above the jump.
+        assert rung < found < rung + math.log2(300)
+    assert ((lse - other)[-1, 1::2].abs() < 1.0).all()
+
+
+def test_of_a_shared_prefix_scores_jump_to_the_prefix_too():
+    fields = {"b": 2, "groups": 1, "h": 9, "s": 1, "t": 300, "shared": 100, "prefix": 100}
+    plan = registry.find("mla_shared_prefix@cutile-dsl", "v0").plan_class()(jumps=1, **fields)
+    *own, _, _, prefix_pe, _ = plan.prepare_inputs()
+    _, _, qpe, _, kpe = own
+
+    def mean(keys, head):
+        return float((qpe[0, head, 0].float() @ keys.float().T).mean() * plan.scale / math.log(2))
+
+    assert mean(prefix_pe[0], 0) == pytest.approx(ladder.RUNGS[2], abs=0.02)
+    assert mean(kpe[0], 0) == 0.0
+    assert mean(prefix_pe[0], 2) == 0.0
+    assert float(kpe[0, -1].float() @ qpe[0, 2, 0].float()) > 0.0
+
+
+def test_a_sequence_turns_out_shorter_than_was_planned():
+    plan = registry.find("flash_mla@cute-dsl", "v17").plan_class()(page=64).shared_by(3, 2)
+    assert plan.shortened
+    inputs = named_inputs(plan)
+    assert inputs["lengths"].tolist() == [-(-plan.t // 9), plan.t]
+    assert plan.sequences() == [plan.t, plan.t]
+    used = inputs["z"][inputs["table"][0].long()].flatten(0, 1)
+    assert used[inputs["lengths"][0] :].isnan().all()
+    assert plan.reference_fn(*inputs.values())["o"].isfinite().all()
+
+
+def test_one_list_names_tokens_that_no_offset_in_32_bits_reaches():
+    plan = registry.find("sparse_mla", "v2").plan_class()(s=5).shared_by(3)
+    assert plan.distant
+    _, _, cache, chosen, _ = plan.prepare_inputs()
+    row = cache.shape[-1]
+    usual = dataclasses.replace(plan, distant=0).prepare_inputs()
+    assert int(chosen[chosen >= 0].min()) * row >= 2**31
+    far = int((chosen - usual[3]).max())
+    assert torch.equal(chosen[chosen >= 0] - far, usual[3][usual[3] >= 0])
+    assert cache.shape[0] * cache.shape[1] > int(chosen.max())

@@ -17,6 +17,7 @@ from mla_var3.emulator.apart import TOGETHER, by_warps
 from mla_var3.emulator.atomics import ACQUIRES, RELEASES
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U64
+from mla_var3.emulator.lagging import waiting
 from mla_var3.emulator.local import Local
 from mla_var3.emulator.touched import Access
 from mla_var3.emulator.windows import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
@@ -245,7 +246,9 @@ class Memory:
         m, size = self.machine, width * count
         groups = self.global_at(address, size, s, pc, "read")
         if order in ACQUIRES or order == "relaxed":
-            m.words.acquire(address, m.warp[s], order in ACQUIRES or m.model.relaxed_publishes)
+            at_once = order in ACQUIRES or m.model.relaxed_publishes
+            with waiting(m, s):
+                m.words.acquire(address, m.warp[s], at_once)
             if m.trace is not None:
                 m.trace.read_words(m.number, address, m.warp[s], pc)
             m.scheduler.asks(pc)

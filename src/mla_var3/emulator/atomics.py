@@ -8,6 +8,7 @@ import numpy as np
 
 from mla_var3.emulator import formats
 from mla_var3.emulator.formats import F16, F32, F64, U16
+from mla_var3.emulator.lagging import waiting
 from mla_var3.emulator.within import withhold
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def atomic(
     signal = kind[0] in "usb" or operation in ("exch", "cas")
     if signal:
         learns = order in ACQUIRES or m.model.relaxed_publishes
-        m.words.acquire(address, m.warp[s], learns)
+        with waiting(m, s):
+            m.words.acquire(address, m.warp[s], learns)
         if m.trace is not None:
             m.trace.read_words(m.number, address, m.warp[s], pc)
     for region, at, part in memory.global_at(address, size, s, pc, "atomic"):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mla_var3.emulator.lagging import Lagging
 from mla_var3.emulator.lanes import LANES, Lanes, bits
 
 Vector = NDArray[np.int64]
@@ -95,7 +96,7 @@ class Clocks:
             np.zeros((warps, self.room), np.int64) for _ in range(4)
         )
         self.issued = np.zeros(self.room, np.int64)
-        self.lanes = Lanes(warps)
+        self.lanes, self.lagging = Lanes(warps), Lagging()
         self.start()
 
     def start(self) -> None:
@@ -111,6 +112,7 @@ class Clocks:
         }
         copies = CP_ASYNC * self.warps
         self.lanes.start(top[: self.warps, None], top[copies : copies + self.warps])
+        self.lagging.start()
         #: Per warp its numbers at its last two releases.
         self.told = [(int(n), int(n)) for n in top[: self.warps]]
         self.seen[self.own, self.own] += 1
@@ -134,6 +136,7 @@ class Clocks:
             old = getattr(self, name)
             setattr(self, name, np.pad(old, ((0, 0), (0, self.room - old.shape[1]))))
         self.issued = self.fit(self.issued)
+        self.lagging.fit(self)
         for keeper in self.keepers:
             keeper()
 
@@ -151,10 +154,11 @@ class Clocks:
         self.issued[chain] += 1
         return Event(chain, int(self.issued[chain]), warp, unit)
 
-    def finish(self, warp: int, chain: int, number: int) -> None:
-        """A warp has waited for an event, and so for all before it."""
-        if self.seen[warp, chain] < number:
-            self.seen[warp, chain] = number
+    def finish(self, warp: int, chain: Any, number: Any) -> None:
+        """A warp has waited for an event of a chain, or of several, and so for all before it."""
+        if self.lagging.alone or self.lagging.warps >> warp & 1:
+            self.lagging.finishes(warp, self.seen[warp], chain, number)
+        self.seen[warp, chain] = np.maximum(self.seen[warp, chain], number)
 
     # Warps ------------------------------------------------------------------------------------
     def tick(self, warps: Any) -> None:
@@ -176,6 +180,9 @@ class Clocks:
 
     def join(self, warps: list[int], vector: Vector) -> None:
         """Warps, in order, have learned what ``vector`` knows."""
+        if self.lagging.alone or self.lagging.warps & bits(warps[0], warps[-1]):
+            for w in warps:
+                self.lagging.joins(w, self.seen[w], vector)
         for seen in self.of(warps):
             np.maximum(seen, vector, out=seen)
         if self.lanes.open & bits(warps[0], warps[-1]):

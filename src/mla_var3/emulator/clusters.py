@@ -123,6 +123,8 @@ def run_once(
     for done in machines:
         done.close()
     counts.settle()
+    # What happened in other processes is not told here.
+    waited = memory_map.board.waited or (bool(touched) and program.waits_for_grid)
     if not touched:
         touched = [{r.base: r.shadow for r in memory_map.regions if r.shadow is not None}]
     return Launch(
@@ -137,7 +139,7 @@ def run_once(
         printed,
         timeline,
         trace.close() if trace else None,
-        GridBefore(program.kernel.name, reporter.site, touched),
+        GridBefore(program.kernel.name, reporter.site, touched, None if waited else before),
         memory_map.reads,
     )
 

@@ -299,7 +299,8 @@ class Machine:
 
     def met(self, s: Any) -> None:
         """Lanes of ``s`` run an instruction that none runs before the others of its warp come."""
-        if self.model.collectives_order and self.clocks.lanes.open:
+        clocks = self.clocks
+        if self.model.collectives_order and clocks.lanes.open | clocks.lagging.warps:
             meet(self, s)
 
     def rank_of(self, address: Any, s: Any) -> Any:

@@ -125,6 +125,8 @@ class Meetings:
             m.scheduler.free(fragment)
             m.clocks.join(fragment.warps, barrier.vector)
             m.clocks.lanes.close(sum(1 << w for w in fragment.warps))
+            for w in fragment.warps:
+                m.clocks.lagging.meet(w, None)
         self.over[key] = self.named.pop(key)
         return barrier
 

@@ -55,6 +55,8 @@ class Model:
             ``elect`` is none of these: what it chooses one lane for, others may lag behind.
         one_lane_frees: What a warp has read one of its lanes may give back for all, without
             ``bar.warp.sync``, as NVIDIA's pipelines do in ``consumer_release``.
+        lane_waits: What one lane of a warp has waited for, its other lanes know, without
+            ``bar.warp.sync``.
         lanes_by_warp: A warp's ``tcgen05.ld`` and ``st`` find its own quarter of the lanes where
             the bits of the lane in the address are among those of the quarter: 0 in any warp, 32 in
             the second and fourth.
@@ -78,6 +80,7 @@ class Model:
     compiler_inits: bool = True
     collectives_order: bool = True
     one_lane_frees: bool = True
+    lane_waits: bool = True
     lanes_by_warp: bool = True
 
 
@@ -101,12 +104,14 @@ STRICT = Model(
     compiler_inits=False,
     collectives_order=False,
     one_lane_frees=False,
+    lane_waits=False,
     lanes_by_warp=False,
 )
-#: The default for who writes ``tcgen05.fence`` and ``wait::ld`` wherever the PTX ISA asks for them.
+#: The default for who writes fences, releases and waits wherever the PTX ISA asks for them.
 FENCED = replace(
-    DEFAULT, name="default, fences of tcgen05 asked for", tensor_thread_sync=False,
-    loads_done_when_used=False, commits_in_order=False,
+    DEFAULT, name="default, fences and releases asked for", tensor_thread_sync=False,
+    loads_done_when_used=False, commits_in_order=False, relaxed_publishes=False,
+    exit_drains=False, lane_waits=False,
 )  # fmt: skip
 MODELS = {m.name: m for m in (DEFAULT, STRICT)}
 

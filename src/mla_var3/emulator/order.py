@@ -47,6 +47,8 @@ WITHIN = "sync_warp (or another barrier of both lanes) between the two"
 AFTER_COPY = "sync_warp (or another barrier of both lanes) between cp.async.wait_group and this"
 #: What orders accesses of lanes for whom another lane of their warp releases.
 TOLD_FOR_OTHERS = "sync_warp before one lane tells for its warp"
+#: What orders lanes after something for which another lane of their warp has waited.
+WAITED_FOR_OTHERS = "a wait by all lanes, or sync_warp after one lane has waited for its warp"
 
 
 def unfenced(

@@ -88,6 +88,7 @@ class Program:
         #: Where CTAs work in pairs, shared addresses name their CTA: a mask of bits finds a peer.
         self.pairs = any("cta_group::2" in i.parts for i in self.kernel.instructions)
         #: Clusters take the work of others that have not begun.
+        self.waits_for_grid = any(i.op == "griddepcontrol.wait" for i in self.kernel.instructions)
         self.claims = any(i.op.startswith(CLAIM) for i in self.kernel.instructions)
         self.blocking = {i.pc for i in self.kernel.instructions if _branches(i)}
         #: Waits asked once, since their no only leads back to them, and the branch behind each.

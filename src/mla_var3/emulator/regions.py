@@ -17,7 +17,14 @@ from mla_var3.emulator.diagnostics import Reporter
 from mla_var3.emulator.formats import U64
 from mla_var3.emulator.lanes import bits
 from mla_var3.emulator.options import Model
-from mla_var3.emulator.order import AFTER_READ, AFTER_WRITE, TOLD_FOR_OTHERS, WITHIN, unfenced
+from mla_var3.emulator.order import (
+    AFTER_READ,
+    AFTER_WRITE,
+    TOLD_FOR_OTHERS,
+    WAITED_FOR_OTHERS,
+    WITHIN,
+    unfenced,
+)
 from mla_var3.emulator.touched import MANY, Access, GridBefore, Last, Touched
 from mla_var3.emulator.unused import RacingReads
 from mla_var3.emulator.words import Board
@@ -180,11 +187,13 @@ class GlobalMemory:
             self._among_lanes(t, region, np.asarray(g), a)
         if t.writes is not None:
             self._against(t.writes, region, g, a, "written")
+            self._of_lagging(t.writes, region, g, a, "written")
             self._fenced(t.writes, region, g, a)
         if a.writing:
             t.settle()
             if t.reads is not None:
                 self._against(t.reads, region, g, a, "read")
+                self._of_lagging(t.reads, region, g, a, "read")
             t.write(g, a)
             if a.chain is a.warp and len(a.warp):
                 numbers = np.diagonal(a.words.clocks.seen)
@@ -233,8 +242,17 @@ class GlobalMemory:
     def _overlaps(self, before: GridBefore, region: Region, g: Any, a: Access) -> None:
         """Report an access to what the grid before touched, when it may still run."""
         early = np.broadcast_to(a.words.is_early(a.warp), np.shape(g))
-        if not np.count_nonzero(early):
-            return
+        if np.count_nonzero(early):
+            self._overlapped(before, region, g, a, early)
+        older = before.running
+        while older is not None:  # Waiting for the one before is no waiting for these.
+            self._overlapped(older, region, g, a, np.ones(np.shape(g), bool))
+            older = older.running
+
+    def _overlapped(
+        self, before: GridBefore, region: Region, g: Any, a: Access, early: NDArray[np.bool_]
+    ) -> None:
+        """The same of one grid: ``early`` are the accesses that may come before its end."""
         for touched in before.touched:
             t = touched.get(region.base)
             if t is None:
@@ -281,6 +299,33 @@ class GlobalMemory:
             if self.reads.fill is None:
                 self._note(bad, last, region, np.asarray(g), a, was)
             self._race(last, region, int(np.argmax(bad)), g, a, was)
+
+    def _of_lagging(self, last: Last, region: Region, g: Any, a: Access, was: str) -> None:
+        """Report what nothing orders for lanes that have not waited, as another of their warp."""
+        words = a.words
+        lagging = words.clocks.lagging
+        if a.chain is not a.warp or not len(a.warp) or a.atomic:
+            return
+        if not lagging.warps & bits(int(a.warp[0]), int(a.warp[-1])):
+            return
+        cluster = last.cluster[g]
+        if not ((cluster != 0) & ((cluster != a.cluster) | (last.chain[g] != a.warp))).any():
+            return
+        for i, known in lagging.each(a.warp, a.detail):
+            q = int(np.asarray(g)[i])
+            its, chain = int(last.cluster[q]), int(last.chain[q])
+            number, vector = int(last.stamp[q]) >> NUMBER, known
+            if not its or (its == a.cluster and chain == int(a.warp[i])):
+                continue
+            if its not in (a.cluster, MANY):
+                found = words.of(its, known)
+                vector = np.zeros(1, np.int64) if found is None else found
+            if its == MANY or number <= int(_at(vector, np.array(chain))):
+                continue
+            if was == "written" and np.broadcast_to(a.equal, np.shape(g))[i]:
+                continue
+            self._race(last, region, i, g, a, was, WAITED_FOR_OTHERS)
+            return
 
     def _note(
         self,
@@ -378,7 +423,16 @@ class GlobalMemory:
             "fence.proxy.async.global between the write and the read",
         )
 
-    def _race(self, last: Last, region: Region, i: int, g: Any, a: Access, was: str) -> None:
+    def _race(
+        self,
+        last: Last,
+        region: Region,
+        i: int,
+        g: Any,
+        a: Access,
+        was: str,
+        lacks: str = "",
+    ) -> None:
         q = int(np.asarray(g)[i])
         first, now = self._who(last, q, a), a.who(i)
         unit = int(last.chain[q])
@@ -397,7 +451,7 @@ class GlobalMemory:
             int(last.stamp[q]) & PC_MASK,
             now,
             first,
-            missing,
+            lacks or missing,
         )
 
     def _place(self, region: Region, q: int) -> str:

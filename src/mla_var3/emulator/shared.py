@@ -21,6 +21,7 @@ from mla_var3.emulator.order import (
     AFTER_READ,
     AFTER_WRITE,
     TOLD_FOR_OTHERS,
+    WAITED_FOR_OTHERS,
     WITHIN,
     unfenced,
 )
@@ -121,6 +122,8 @@ class Shadow:
         self._after_writes("read", g, warp, lane, pc)
         if lanes.wrote & warps:
             self._after_lanes("read", g, warp, lane, pc)
+        if self.clocks.lagging.warps & warps:
+            self._of_lagging("read", g, warp, lane, pc)
         last = self.memory.last
         if as_one:
             lane = lane + AS_ONE
@@ -153,6 +156,8 @@ class Shadow:
         self._after_writes("write", g, warp, lane, pc, same)
         self._among_lanes(g, warp, lane, pc, same)
         self._after_reads(g, warp, lane, pc)
+        if len(warp) and self.clocks.lagging.warps & bits(int(warp[0]), int(warp[-1])):
+            self._of_lagging("write", g, warp, lane, pc)
         self._write(g, warp, lane, pc, as_one)
 
     def thread_atomic(
@@ -300,6 +305,31 @@ class Shadow:
         if np.count_nonzero(written > seen[m.writer.reshape(-1, size)[blocks]]):
             return False
         return what == "write" or bool(m.known.reshape(-1, size)[blocks].all())
+
+    def _of_lagging(
+        self,
+        what: str,
+        g: NDArray[np.int64],
+        warp: NDArray[np.int64],
+        lane: NDArray[np.int64],
+        pc: int,
+    ) -> None:
+        """Report what nothing orders for lanes that have not waited, as another of their warp."""
+        m = self.memory.last.granules
+        rows = self.memory.last.rows[: None if what == "write" else 0]
+        for i, known in self.clocks.lagging.each(warp, lane):
+            q, own = g[i], int(warp[i])
+            now = self.clocks.thread(own, lane[i])
+            late = ((m.written[q] >> NUMBER) > known[m.writer[q]]) & (m.writer[q] != own)
+            if np.count_nonzero(late):
+                self._race(what, pc, int(q[np.argmax(late)]), now, WAITED_FOR_OTHERS)
+                return
+            stamps = m.read[rows[:, None], q[None]] >> NUMBER
+            unread = (stamps > known[rows][:, None]) & (rows != own)[:, None]
+            if np.count_nonzero(unread):
+                a, j = np.argwhere(unread)[0]
+                self._race_read(pc, int(q[j]), int(rows[a]), now, WAITED_FOR_OTHERS)
+                return
 
     def _after_reads(
         self, g: NDArray[np.int64], warp: NDArray[np.int64], lane: NDArray[np.int64], pc: int
@@ -504,7 +534,7 @@ class Shadow:
         """Who last wrote a granule, in words."""
         return self.clocks.who(*self.memory.last.last_write(q))
 
-    def _race(self, what: str, pc: int, q: int, after: str) -> None:
+    def _race(self, what: str, pc: int, q: int, after: str, missing: str = "") -> None:
         wrote = self._wrote(q)
         self.reporter.add(
             "race",
@@ -514,7 +544,7 @@ class Shadow:
             self.write_pc(q),
             after,
             wrote,
-            self._missing(AFTER_WRITE, *self.memory.last.last_write(q)),
+            missing or self._missing(AFTER_WRITE, *self.memory.last.last_write(q)),
         )
 
     def _missing(self, after: dict[int, str], chain: int, stamped: int) -> str:
@@ -524,7 +554,7 @@ class Shadow:
             return f"{TOLD_FOR_OTHERS}, at {self.reporter.site(release)}"
         return after[self.clocks.units[chain]]
 
-    def _race_read(self, pc: int, q: int, chain: int, after: str) -> None:
+    def _race_read(self, pc: int, q: int, chain: int, after: str, missing: str = "") -> None:
         stamped = self.memory.last.last_read(chain, q)
         read = self.clocks.who(chain, stamped)
         self.reporter.add(
@@ -534,7 +564,7 @@ class Shadow:
             stamped & PC_MASK,
             after,
             read,
-            self._missing(AFTER_READ, chain, stamped),
+            missing or self._missing(AFTER_READ, chain, stamped),
         )
 
     def _poison(self, pc: int, q: int, who: str) -> None:

@@ -11,6 +11,7 @@ from mla_var3.emulator import functions as fn
 from mla_var3.emulator.clocks import BULK, SPACES, TENSOR, Event
 from mla_var3.emulator.distinct import distinct
 from mla_var3.emulator.formats import U32, U64
+from mla_var3.emulator.lagging import waiting
 from mla_var3.emulator.mbarrier import MBarrier
 from mla_var3.emulator.within import withhold
 
@@ -342,7 +343,8 @@ class Sync:
             if "proxy.async" in op:
                 m.clocks.fence(w, _proxied(op))
         if not op.startswith("fence.proxy") and "cta" not in op:
-            m.words.fence(m.warps_of(s))
+            with waiting(m, s):
+                m.words.fence(m.warps_of(s))
 
 
 def _proxied(op: str) -> tuple[str, ...]:

@@ -128,11 +128,14 @@ class GridBefore:
         kernel: Its name.
         site: Where an instruction of it stands.
         touched: What it touched, by address of the allocation, of each process that ran it.
+        running: The grid before it, where no thread of this one waited for that: it may still run
+            when this one has ended.
     """
 
     kernel: str
     site: Callable[[int], Site]
     touched: Sequence[Mapping[int, Touched]]
+    running: GridBefore | None = None
 
     def said(self, last: Last, granule: int) -> str:
         """The last access of a kind, in words."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mla_var3.emulator import functions as fn
 from mla_var3.emulator.distinct import distinct
+from mla_var3.emulator.lagging import waiting
 
 if TYPE_CHECKING:
     from mla_var3.emulator.fragments import Fragment
@@ -59,11 +60,14 @@ def answer(
                 done = done & ~yes
         count = int(np.count_nonzero(done))
     if len(places) == 1 and count == n:
-        sync.passed(fragment.warps, places[0], pc)
+        with waiting(m, s):
+            sync.passed(fragment.warps, places[0], pc)
         return done
     for place in places:
-        if len(who := distinct(m.warp[s][(at == place) & done])):
-            sync.passed(who, place, pc)
+        here = m.ids[s][(at == place) & done]
+        if len(here):
+            with waiting(m, here):
+                sync.passed(distinct(m.warp[here]), place, pc)
     return done
 
 

@@ -20,7 +20,7 @@ REST = (1 << NUMBER) - 1
 def meet(machine: Machine, s: Any) -> None:
     """Lanes of ``s`` wait for each other: each knows what the others of its warp did before."""
     lanes, seen = machine.clocks.lanes, machine.clocks.seen
-    warps = _open(machine, s, machine.clocks.lanes.open)
+    warps = _open(machine, s, machine.clocks.lanes.open | machine.clocks.lagging.warps)
     every = _all(machine, s) if warps else False
     for w in warps:
         number = int(seen[w, w])
@@ -30,6 +30,9 @@ def meet(machine: Machine, s: Any) -> None:
             lanes.close(1 << w)
         else:
             lanes.met[w, here] = number
+        machine.clocks.lagging.meet(
+            w, None if here is None or len(here) >= machine.live[w] else here
+        )
         lanes.copied[w] = lanes.waited[w]
         seen[w, w] = number + 1
 

@@ -7,6 +7,7 @@ passes on through barriers, as all knowledge does.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ class Snapshot:
     vector: Vector
     learned: dict[Key, tuple[int, int]]
 
+    @functools.cached_property  # Of a counter that many raise each reader asks for all of these.
     def others(self) -> dict[Key, int]:
         """Numbers of the snapshots of other clusters' warps that it had learned."""
         v = self.vector
@@ -50,8 +52,9 @@ class Board:
     snapshots: dict[Key, list[Snapshot]] = field(default_factory=dict)
     held: dict[int, dict[Key, int]] = field(default_factory=dict)
     fences: dict[int, list[list[int]]] = field(default_factory=dict)
-    #: Whether the grid before may still run.
+    #: Whether the grid before may still run, and whether a thread has waited for its end.
     overlaps: bool = False
+    waited: bool = False
 
 
 class Words:
@@ -67,6 +70,9 @@ class Words:
         self.cluster = cluster
         #: Chain of the snapshots of another cluster's warp, and the number before the first.
         self.learned: dict[Key, tuple[int, int]] = {}
+        #: The same by cluster, and what snapshots of one say together, by how many of each.
+        self._of_cluster: dict[int, list[tuple[Key, int, int]]] = {}
+        self._joined: dict[tuple[int, tuple[int, ...]], Vector | None] = {}
         #: Per warp what it has read that a fence has yet to acquire, and its number when it last
         #: read so.
         self.awaiting: list[dict[Key, int]] = [{} for _ in range(warps)]
@@ -86,6 +92,7 @@ class Words:
     def wait_for_grid(self, s: Any) -> None:
         """``griddepcontrol.wait``: the grid before has ended, and all that it wrote is there."""
         chain, number = self.grid
+        self.board.waited = True
         for w in self.warps_of(s) if number else ():
             self.clocks.finish(w, chain, number)
 
@@ -111,32 +118,45 @@ class Words:
                 clocks.tick([w])
 
     def _learn(self, w: int, numbers: dict[Key, int]) -> None:
+        every = dict(numbers)
         for key, number in numbers.items():
-            snapshot = self.board.snapshots[key][number - 1]
-            self._know(w, key, number)
-            for other, theirs in snapshot.others().items():
-                self._know(w, other, theirs)
+            for other, theirs in self.board.snapshots[key][number - 1].others.items():
+                if every.get(other, 0) < theirs:
+                    every[other] = theirs
+        clocks, abroad = self.clocks, list[tuple[int, int]]()
+        for key, number in every.items():
+            if key[0] == self.cluster:
+                clocks.join([w], clocks.fit(self.board.snapshots[key][number - 1].vector))
+            else:
+                chain, base = self._chain(key)
+                abroad.append((chain, base + number))
+        if abroad:
+            clocks.finish(w, *np.array(abroad).T)
 
-    def _know(self, w: int, key: Key, number: int) -> None:
-        """A warp has learned a snapshot."""
-        clocks = self.clocks
-        if key[0] == self.cluster:
-            clocks.join([w], clocks.fit(self.board.snapshots[key][number - 1].vector))
-            return
+    def _chain(self, key: Key) -> tuple[int, int]:
+        """Chain of the snapshots of another cluster's warp, and the number before the first."""
         if key not in self.learned:
-            chain = clocks.chain(("abroad", key), ABROAD)
-            self.learned[key] = chain, int(clocks.seen[:, chain].max())
-        chain, base = self.learned[key]
-        clocks.finish(w, chain, base + number)
+            chain = self.clocks.chain(("abroad", key), ABROAD)
+            self.learn(key, chain, int(self.clocks.seen[:, chain].max()))
+        return self.learned[key]
+
+    def learn(self, key: Key, chain: int, base: int) -> None:
+        """A chain stands for a warp's snapshots: the first for the number after ``base``."""
+        self.learned[key] = chain, base
+        self._of_cluster.setdefault(key[0], []).append((key, chain, base))
 
     def of(self, cluster: int, vector: Vector) -> Vector | None:
         """What somebody who knows ``vector`` knows of another cluster's chains."""
-        found = None
-        for key, (chain, base) in self.learned.items():
-            if key[0] == cluster and vector[chain] > base:
-                theirs = self.board.snapshots[key][int(vector[chain]) - base - 1].vector
-                found = theirs if found is None else _longest(found, theirs)
-        return found
+        keys = self._of_cluster.get(cluster, ())
+        marks = tuple(int(vector[chain]) - base for _, chain, base in keys)
+        if (cluster, marks) not in self._joined:
+            found = None
+            for (key, _, _), mark in zip(keys, marks, strict=True):
+                if mark > 0:
+                    theirs = self.board.snapshots[key][mark - 1].vector
+                    found = theirs if found is None else _longest(found, theirs)
+            self._joined[cluster, marks] = found
+        return self._joined[cluster, marks]
 
     # Writing ----------------------------------------------------------------------------------
     def release(
@@ -191,5 +211,7 @@ def _add(into: dict[Key, int], numbers: dict[Key, int]) -> None:
 
 def _longest(a: Vector, b: Vector) -> Vector:
     """The larger number of each chain; the later vector may have more of them."""
-    size = max(len(a), len(b))
-    return np.maximum(np.pad(a, (0, size - len(a))), np.pad(b, (0, size - len(b))))
+    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
+    found = longer.copy()
+    np.maximum(found[: len(shorter)], shorter, out=found[: len(shorter)])
+    return found

@@ -27,8 +27,9 @@ class Diagnostic:
         kind: What was found: ``"out-of-bounds"``, ``"tile-outside"``,
             ``"undetermined-padding"``, ``"uninitialised-read"``, ``"assumption"``,
             ``"write-conflict"``, ``"read-write-hazard"``, ``"never-written"``,
-            ``"division-by-zero"``, ``"shift-range"``, ``"index-overflow"``, ``"nan"``,
-            ``"infinity"``, ``"float16-overflow"`` or ``"overlapping-arguments"``.
+            ``"division-by-zero"``, ``"shift-range"``, ``"index-overflow"``,
+            ``"narrow-index"``, ``"nan"``, ``"infinity"``, ``"float16-overflow"`` or
+            ``"overlapping-arguments"``.
         message: One sentence about the first occurrence.
         file: Source file of the kernel line.
         line: 1-based line number.

@@ -11,6 +11,13 @@ from mla_var3.interpreter.names import assigned_name
 from mla_var3.interpreter.program import loc_of
 from mla_var3.interpreter.values import is_scalar_type
 
+#: Operations whose results are as large as the problem, and those that are as their operands are.
+_OF_THE_PROBLEM = frozenset({"tile_bid", "tile_num_blocks", "num_tiles"})
+_OF_OPERANDS = frozenset({
+    "assign", "assume_bounded", "assume_div_by", "raw_binary_arith", "raw_where", "tile_astype",
+    "tile_broadcast", "tile_permute", "tile_reshape", "unaryop",
+})  # fmt: skip
+
 
 class Slots:
     """Gives each variable a slot."""
@@ -59,6 +66,16 @@ class Slots:
         """Returns the value of a variable that is a constant, else None."""
         op = self.defining.get(var.name)
         return op.value if op is not None and op.op == "typed_const" else None
+
+    def grows(self, var: Any) -> bool:
+        """Tells whether an integer is made of block numbers, extents or loop counters.
+
+        A remainder or a minimum is too: what bounds it may be an extent that is compiled in.
+        """
+        op = self.defining.get(var.name)
+        if op is None or op.op in _OF_THE_PROBLEM:
+            return True  # A parameter of the kernel, of a loop or of a branch.
+        return op.op in _OF_OPERANDS and any(map(self.grows, op.all_inputs()))
 
     def names(self) -> dict[str, int]:
         """Returns the slots of the named variables that are defined so far."""

@@ -182,7 +182,13 @@ def _contents(inputs: Sequence[torch.Tensor]) -> list[int]:
     import torch
 
     words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return [int(x.view(words[x.element_size()]).sum(dtype=torch.int64)) for x in inputs]
+
+    def whole(x: torch.Tensor) -> torch.Tensor:
+        if x.is_contiguous() and not x.nbytes % 8 and not x.data_ptr() % 8:
+            return x.flatten().view(torch.int64)  # Much faster than by smaller words.
+        return x.view(words[x.element_size()])
+
+    return [int(whole(x).sum(dtype=torch.int64)) for x in inputs]
 
 
 def _overwritten(

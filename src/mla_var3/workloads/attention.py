@@ -19,6 +19,7 @@ from mla_var3.workloads.base import (
     option,
 )
 from mla_var3.workloads.mla.costs import seen_pairs
+from mla_var3.workloads.mla.problems import BOTTOM, BOTTOM_KEY
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +52,7 @@ class AttentionProblem(Problem):
     )
     #: Added to each score of the last query: exp of it is 0 or infinite.
     shift: float = dataclasses.field(
-        default=0.0, metadata={"hidden": True, "tries": (0.0, 0.0, 0.0, 0.0, 830.0, -830.0)}
+        default=0.0, metadata={"hidden": True, "tries": (0.0, 0.0, 0.0, 0.0, 830.0, BOTTOM)}
     )
 
     def validate(self) -> None:
@@ -65,17 +66,21 @@ class AttentionProblem(Problem):
             raise PlanError(f"s={self.s} exceeds t={self.t}: with the mask some queries see no key")
 
     def edges(self) -> list[Self]:
-        """Many heads, whose last tile of keys lacks a single one."""
-        return [dataclasses.replace(self, b=1, h=19, s=1, t=2 * USUAL_TILE - 1)]
+        """Many heads, whose last tile of keys lacks a single one; tiles that end with the mask."""
+        return [
+            dataclasses.replace(self, b=1, h=19, s=1, t=2 * USUAL_TILE - 1),
+            dataclasses.replace(self, b=1, h=2, s=130, t=4 * USUAL_TILE, causal=True),
+        ]
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         b, h, s, t, d = self.b, self.h, self.s, self.t, self.d
         q, k, v = self.random(device, (b, h, s, d), (b, h, t, d), (b, h, t, d))
-        if self.spread != 1.0 and not q.is_meta:
-            q[:, :, -1] *= self.spread
+        if not q.is_meta:
+            q[:, :, -1] *= 0.0 if self.shift == BOTTOM else self.spread
         if self.shift and not q.is_meta:
-            k[..., 0] = 1.0
-            q[:, :, -1, 0] = self.shift * math.sqrt(d)
+            key = BOTTOM_KEY if self.shift == BOTTOM else 1.0
+            k[..., 0] = key
+            q[:, :, -1, 0] = self.shift * math.sqrt(d) / key
         return q, k, v
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:

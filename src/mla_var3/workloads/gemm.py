@@ -56,6 +56,10 @@ class GemmProblem(Problem):
         default=1.0, metadata={"hidden": True, "tries": (1.0, 1.0, 1000.0)}
     )
 
+    #: What is added first to all sums of the first row and taken away last: they are large in
+    #: between, where fp32 alone keeps what is left.
+    between: float = dataclasses.field(default=0.0, metadata={"hidden": True})
+
     def validate(self) -> None:
         super().validate()
         for name in ("m", "n", "k"):
@@ -70,9 +74,14 @@ class GemmProblem(Problem):
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         a, b = self.random(device, (self.m, self.k), (self.n, self.k))
-        if self.spread != 1.0 and not a.is_meta:
-            a[-1] *= self.spread
-        return a, self.scaled(b, self.k**-0.5)  # Sums stay near 1 whatever k.
+        b = self.scaled(b, self.k**-0.5)  # Sums stay near 1 whatever k.
+        if not a.is_meta:
+            if self.spread != 1.0:
+                a[-1] *= self.spread
+            if self.between:
+                b[:, 0] = b[:, -1] = 1.0
+                a[0, 0], a[0, -1] = self.between, -self.between
+        return a, b
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         a, b = (x.float() for x in inputs)
@@ -102,6 +111,16 @@ class GemmProblem(Problem):
             (7, 5, 8, "fp16"),
         ]
         return [dataclasses.replace(self, m=m, n=n, k=k, dtype=dtype) for m, n, k, dtype in rows]
+
+    def edges(self) -> list[Self]:
+        """Many tiles of rows, or of columns, beside few: of groups of tiles the last is small.
+
+        And a long sum that is large before it ends.
+        """
+        few, many = 4 * USUAL_TILE + 8, 34 * USUAL_TILE + 24
+        long = dataclasses.replace(self, m=USUAL_TILE, n=USUAL_TILE, k=2200, between=64.0)
+        flat = ((many, few), (few, many))
+        return [*(dataclasses.replace(self, m=m, n=n, k=8) for m, n in flat), long]
 
     def shrunk(self) -> Self:
         """At most some 300 by 300 by 200, ragged."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mla_var3.emulator.clocks import STORE, STORED, Event
+from mla_var3.emulator.lagging import waiting
 
 if TYPE_CHECKING:
     from mla_var3.emulator.machine import Machine
@@ -78,12 +79,13 @@ class Stores:
     def wait(self, most: int, read: bool, s: Any, pc: int) -> None:
         """``cp.async.bulk.wait_group``; ``read`` waits until the sources have been read only."""
         clocks = self.machine.clocks
-        for mine in self._mine(s):
-            self.traced("store wait", mine.warp, pc, most)
-            while len(mine.reading) > most:
-                clocks.finish(mine.warp, mine.read, mine.reading.popleft())
-            while len(mine.storing) > most and not read:
-                clocks.finish(mine.warp, mine.stored, mine.storing.popleft())
+        with waiting(self.machine, s):
+            for mine in self._mine(s):
+                self.traced("store wait", mine.warp, pc, most)
+                while len(mine.reading) > most:
+                    clocks.finish(mine.warp, mine.read, mine.reading.popleft())
+                while len(mine.storing) > most and not read:
+                    clocks.finish(mine.warp, mine.stored, mine.storing.popleft())
 
     def traced(self, kind: str, warp: int, pc: int, amount: int = 0) -> None:
         """Note a step of a store, where steps are kept."""

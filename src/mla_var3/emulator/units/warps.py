@@ -161,7 +161,7 @@ class Warps(Unit):
     def sync(self, mask: Any, s: Any) -> None:
         """``bar.warp.sync``."""
         m = self.machine
-        if not m.clocks.lanes.open:
+        if not m.clocks.lanes.open | m.clocks.lagging.warps:
             return
         masks = distinct(np.atleast_1d(mask))
         for one in masks:

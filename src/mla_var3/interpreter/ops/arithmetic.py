@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from cuda.tile import _datatype as dt
+from cuda.tile._datatype import DType
 from cuda.tile._numeric_semantics import RoundingMode
 
 from mla_var3.errors import InterpreterError
@@ -409,6 +410,42 @@ def tile_astype(op: Any, lo: Lowering) -> Any:
     source, target = op.x.get_type().dtype, op.result_var.get_type().dtype
     x, r = lo.slot(op.x), lo.slot(op.result_var)
     mode = None if op.rounding_mode is RoundingMode.RN else op.rounding_mode
+    step = _conversion(op, lo, x, r, source, target, mode)
+    return _narrowing(step, op) if _narrows(op, lo, source, target) else step
+
+
+def _narrows(op: Any, lo: Lowering, source: DType, target: DType) -> bool:
+    """Tells whether an index that grows with the problem is put into 16 bits or fewer."""
+    if lo.local is not None or not all(map(_is_integer, (source, target))):
+        return False
+    return target.bitwidth < _INDEX_BITS <= source.bitwidth and lo.grows(op.x)
+
+
+def _is_integer(dtype: DType) -> bool:
+    return not (dt.is_float(dtype) or dt.is_boolean(dtype))
+
+
+def _narrowing(step: Step, op: Any) -> Step:
+    where, target = line_of(op), op.result_var.get_type().dtype
+    highest = dt.IntegerInfo(target).max
+
+    def told(env: Env, rt: Runtime) -> None:
+        if not rt.log.seen("narrow-index", where):
+            rt.log.add(
+                "narrow-index",
+                where,
+                f"an index that grows with the problem is made {target}, which holds {highest} at "
+                "most: beyond it wraps around",
+                "warning",
+            )
+        step(env, rt)
+
+    return told
+
+
+def _conversion(
+    op: Any, lo: Lowering, x: int, r: int, source: DType, target: DType, mode: Any
+) -> Step:
     if lo.is_scalar(op.result_var):
         if lo.is_scalar(op.x):
             return unary_step(x, r, scalars.converter(target))
@@ -421,6 +458,8 @@ def tile_astype(op: Any, lo: Lowering) -> Any:
     return unary_step(x, r, lambda v: cast(v, source, target, mode))
 
 
+#: An index of fewer bits may be too narrow for the extents of a problem.
+_INDEX_BITS = 32
 _PLAIN = {
     dt.float16: torch.float16,
     dt.bfloat16: torch.bfloat16,

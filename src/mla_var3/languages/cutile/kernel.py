@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import cuda.tile as ct
 
-from mla_var3.runtime.execution import Diagnostic, Execution, block_order
+from mla_var3.runtime.execution import Diagnostic, Execution, Severity, block_order
 from mla_var3.runtime.kernel import Kernel
 from mla_var3.workloads import Cost
 
 if TYPE_CHECKING:
     import torch
 
-    from mla_var3.interpreter import LaunchReport
+    from mla_var3.interpreter import LaunchReport, launch_report
 
 #: Kernel parameters that are compile-time constants.
 ConstInt = ct.Constant[int]
@@ -105,6 +105,14 @@ class CtKernel(Kernel):
         return _execution(report, str(options.order))
 
 
+#: Warnings that kernels here have to be free of, at sizes that no problem of a check has too.
+REFUSED = frozenset({"narrow-index"})
+
+
+def _severity(found: launch_report.Diagnostic) -> Severity:
+    return "error" if found.kind in REFUSED else found.severity
+
+
 def _execution(report: LaunchReport, order: str) -> Execution:
     return Execution(
         report.kernel,
@@ -112,7 +120,7 @@ def _execution(report: LaunchReport, order: str) -> Execution:
         report.bytes_loaded,
         report.bytes_stored,
         tuple(
-            Diagnostic(d.kind, d.severity, d.file, d.line, d.message) for d in report.diagnostics
+            Diagnostic(d.kind, _severity(d), d.file, d.line, d.message) for d in report.diagnostics
         ),
         order,
         {(kind, f"{place} ({report.kernel})"): way for (kind, place), way in report.facts.items()},

@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import SEED, USUAL_TILE, Cost, option
+from mla_var3.workloads.mla import ladder
 from mla_var3.workloads.mla.costs import flash_mla_cost, paged_cost, seen_pairs
 from mla_var3.workloads.mla.problems import (
+    BOTTOM,
     LATENTS,
+    LEVEL,
     MlaProblem,
     attention_reference,
     by_sequence,
-    ramp,
 )
 from mla_var3.workloads.mla.serving import LENGTHS, drawn_lengths
 
 if TYPE_CHECKING:
     import torch
 
-#: Of latents that are large and negative: fp16 holds each, and not the sum of a tile of them.
-LEVEL = 8000.0
+#: By which the length of a sequence is divided that turns out shorter.
+SHORTENED = 9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ class LatentProblem(MlaProblem):
         q, qpe, z, kpe = self.random(device, (b, h, s, k), (b, h, s, p), (b, t, k), (b, t, p))
         # Absorbed queries have about 1/sqrt(d) of the latent norm each; this keeps scores near 1.
         queries = self._spread(self.scaled(q, (self.d_qk / (k + p)) ** 0.5), qpe)
-        return self.rounded(*queries, z, self._shifted(qpe, kpe))
+        return self.rounded(*queries, self._leveled(z, queries[0]), self._shifted(qpe, kpe))
 
     @by_sequence()
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -96,10 +98,9 @@ class PagedLatentProblem(LatentProblem):
     absent: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
     )
-    #: Factor on the latents of the longest sequence (the last such), which then are all negative; 0
-    #: for usual ones. What sums up in 16 bits has to be scaled by magnitudes then. Its queries ask
-    #: for rotary parts alone, since scores as large would be rounded too much to compare.
-    level: float = dataclasses.field(default=0.0, metadata={"hidden": True})
+    #: Whether the first sequence turns out to be much shorter than plans know, 0 or 1: what is
+    #: decided once for all lengths has to be right for others too.
+    shortened: int = dataclasses.field(default=0, metadata={"hidden": True})
     #: Whether the table names, past a sequence's pages, one that holds no token.
     spare: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
@@ -122,11 +123,14 @@ class PagedLatentProblem(LatentProblem):
         return found and dataclasses.replace(found, lengths=None, absent=False)
 
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
-        """Of two sequences the longer one has large negative latents, and weights that are near."""
+        """Of two sequences the last has large negative latents, and weights that are near.
+
+        The first is shorter than it was planned to be.
+        """
         found = super().shared_by(sms, items)
         if found is None or items == 1:
             return found
-        return dataclasses.replace(found, level=LEVEL, spread=1.0)
+        return dataclasses.replace(found, level=LEVEL, spread=1.0, shortened=1)
 
     def drawn(self) -> list[int]:
         """Keys of each sequence."""
@@ -150,16 +154,30 @@ class PagedLatentProblem(LatentProblem):
         table = torch.full((self.b, max(counts) + self.spare), past, dtype=torch.int32)
         for row, count, part in zip(table, counts, order.split(counts), strict=True):
             row[:count] = part
+        planned = counts[0]
+        if self.shortened:
+            keys[0] = -(-keys[0] // SHORTENED)
+            counts[0] = -(-keys[0] // page)
         lengths = torch.tensor(keys, dtype=torch.int32)
         if not q.is_meta:
             self._at_extremes(q, cache)
             if self.level:
+                # Of the longest sequence (the last such) alone: what is kept in 16 bits has to be
+                # scaled by magnitudes then.
                 long = max(range(self.b), key=lambda i: (keys[i], i))
-                q[long, ..., : self.k] = 0.0
                 own = table[long, : counts[long]].long()
-                cache[own, :, : self.k] = -self.level * cache[own, :, : self.k].abs()
+                z = cache[own, :, : self.k]
+                cache[own, :, : self.k] = self._leveled(z, q[long, ..., : self.k])
+            for i in range(self.b if self.jumps else 0):
+                own = table[i, : counts[i]].long()
+                above = ladder.second_half(keys[i])
+                above = torch.nn.functional.pad(above, (0, counts[i] * page - keys[i]))
+                rotary = cache[own, :, self.k :]
+                ladder.steps(rotary, above.view(counts[i], page).to(cache.device))
+                cache[own] = torch.cat([cache[own, :, : self.k], rotary], -1)
             self._unwritten(cache, table, keys)
-            cache[sum(counts) :] = math.nan
+            cache[table[0, counts[0] : planned].long()] = math.nan
+            cache[pages - self.spare :] = math.nan
         return *q.split(split, -1), *cache.split(split, -1), table.to(device), lengths.to(device)
 
     @staticmethod
@@ -173,13 +191,16 @@ class PagedLatentProblem(LatentProblem):
     def _at_extremes(self, q: torch.Tensor, cache: torch.Tensor) -> None:
         """Scale queries, and spread and shift the scores of the last one."""
         q[..., : self.k] *= (self.d_qk / (self.k + self.p)) ** 0.5
-        q[:, -1] *= self.spread
+        q[:, -1] *= 0.0 if self.shift == BOTTOM else self.spread
+        q[:, -1, self._jumping()] = 0.0
         if self.shift:
-            cache[..., self.k] = 1.0
-            q[:, -1, :, self.k] = self.shift / self.scale
+            cache[..., self.k] = self._key_of_shift()
+            q[:, -1, :, self.k] = self.shift / self.scale / self._key_of_shift()
         if self.rise:  # within each page, whose order is any
-            cache[..., self.k + 1] = ramp(cache.shape[-2])
+            cache[..., self.k + 1] = ladder.ramp(cache.shape[-2])
             q[:, -1, -1, self.k + 1] = self.rise / self.scale
+        if self.jumps:
+            ladder.climb(q[:, -1, self._jumping(), self.k :], self.scale)
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         import torch

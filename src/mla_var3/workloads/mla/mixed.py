@@ -50,7 +50,8 @@ class DecompressedProblem(MlaProblem):
         q, qpe, key, value, kpe = self.random(
             device, (b, h, s, d), (b, h, s, p), (b, t, h, d), (b, t, h, d), (b, t, p)
         )
-        return *self._spread(q, qpe), key, value, self._shifted(qpe, kpe)
+        queries = self._spread(q, qpe)
+        return *queries, key, self._leveled(value), self._shifted(qpe, kpe)
 
     @by_sequence()
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -107,13 +108,14 @@ class MixedProblem(MlaProblem):
         # The plans of its parts work out the scale themselves.
         return () if field.name == "sharpness" else super()._tries(field)
 
-    def _cut(self) -> dict[str, Any]:
-        return {"n": 100}
+    def _cut(self, tile: int = 1) -> dict[str, Any]:
+        return {"n": 100 if tile == 1 else 2 * tile}
 
     def edges(self) -> list[Self]:
-        """Of many tokens a single one is old: blocks are shared by work, of which it has little."""
+        """Of many tokens a single one is old, or new: what work each part has shares blocks."""
         t = 5 * USUAL_TILE
-        return [*super().edges(), dataclasses.replace(self, b=1, h=3, s=1, t=t, n=t - 1)]
+        few = (dataclasses.replace(self, b=1, h=3, s=1, t=t, n=n) for n in (t - 1, 1))
+        return [*super().edges(), *few]
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         n, t = (values.get(name, getattr(self, name)) for name in ("n", "t"))
@@ -155,6 +157,7 @@ class MixedProblem(MlaProblem):
         )  # fmt: skip
         q_latent = self.scaled(q_latent, (self.d_qk / (k + p)) ** 0.5)
         queries = self._spread(q, q_latent, qpe)
+        z, value = self._leveled(z, q_latent), self._leveled(value)
         return *queries, z, self._shifted(qpe, kpe), key, value, self.scaled(wv, k**-0.5)
 
     @by_sequence(shared=1)

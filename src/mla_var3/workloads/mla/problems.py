@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from mla_var3.errors import PlanError
-from mla_var3.workloads.base import USUAL_TILE, Problem, Tolerance, option
+from mla_var3.workloads.base import ROW_FACTOR, USUAL_TILE, Problem, Tolerance, option
+from mla_var3.workloads.mla import ladder
 from mla_var3.workloads.mla.costs import seen_pairs
 
 if TYPE_CHECKING:
@@ -30,13 +31,15 @@ LSE_TOLERANCE = 2e-3
 #: A score so far from 0 that exp of it is 0 or infinite, also against a maximum or a mask of -1000
 #: in log2; near enough that fp32 keeps the LSE's tolerance.
 FAR = 830.0
-
-
-def ramp(length: int) -> torch.Tensor:
-    """From 0 to 1."""
-    import torch
-
-    return torch.linspace(0.0, 1.0, length)
+#: A score below what a kernel may take for that of no key at all. fp32 tells no scores apart there
+#: that differ by little: a query that has it has no other part, and keys have this in its place.
+BOTTOM, BOTTOM_KEY = -20_000.0, 32.0
+#: By how much an LSE of scores may be off, of each of their units, and outputs of parts that are
+#: weighted by such LSEs: fp32 holds either to so many bits.
+LSE_OF_SCORES, WEIGHT_OF_SCORES = 2.0**-21, 2.0**-23
+#: Of latents and values that are large and negative: fp16 holds each, and not the sum of a tile of
+#: them. And of ones so small that what is added against zeros shows.
+LEVEL, TINY = 8000.0, 2.0**-20
 
 
 def attention_reference(scores: torch.Tensor, *, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,8 +60,7 @@ def attention_reference(scores: torch.Tensor, *, causal: bool) -> tuple[torch.Te
         key = torch.arange(t, device=scores.device)[None, :]
         scores = scores.masked_fill(key > query + (t - s), -math.inf)
     lse = torch.logsumexp(scores, dim=-1)
-    weights = torch.exp(scores - lse.nan_to_num(neginf=0.0)[..., None])
-    return weights, lse
+    return scores.softmax(-1).masked_fill(torch.isneginf(lse)[..., None], 0.0), lse
 
 
 Reference = Callable[..., dict[str, Any]]
@@ -126,11 +128,17 @@ class MlaProblem(Problem):
     )
     #: Added to each score of the last query; see ``FAR``.
     shift: float = dataclasses.field(
-        default=0.0, metadata={"hidden": True, "tries": (0.0, 0.0, 0.0, 0.0, FAR, -FAR)}
+        default=0.0, metadata={"hidden": True, "tries": (0.0, 0.0, 0.0, 0.0, FAR, BOTTOM)}
     )
     #: By how much scores of the last query of the last head rise from the first key to the last, so
     #: that each tile has a new maximum; ``check`` sets it where tiles are many.
     rise: float = dataclasses.field(default=0.0, metadata={"hidden": True, "deep": FAR})
+    #: Whether scores of the last query of every other head jump in the middle of the keys, 0 or 1;
+    #: see ``ladder``.
+    jumps: int = dataclasses.field(default=0, metadata={"hidden": True, "deep": 1})
+    #: Factor on latents and values, which then are all negative; 0 for usual ones. Where it is
+    #: large, queries ask for rotary parts alone: scores as large would be rounded too much.
+    level: float = dataclasses.field(default=0.0, metadata={"hidden": True})
     #: Factor on the softmax scale: a kernel is given its scale, and has to use it.
     sharpness: float = dataclasses.field(
         default=1.0, metadata={"hidden": True, "tries": (1.0, 0.75, 1.5)}
@@ -168,18 +176,30 @@ class MlaProblem(Problem):
         """Heads that end within tiles far on; the last row of a tile sees one key of its last.
 
         That key is the first of a tile of any usual length. Or a last tile lacks a single key, or
-        whole tiles end in the middle of one twice as long.
+        whole tiles end in the middle of one twice as long, or tiles of queries end with tiles of
+        keys, over wide heads where there are such. Some have scores that jump, large values in
+        fp16, or tiny ones.
         """
-        cut = self._cut()
-        found = [
-            dataclasses.replace(self, b=1, h=5, s=130, t=259, **cut, causal=True),
-            dataclasses.replace(self, b=1, h=19, s=1, t=2 * USUAL_TILE - 1, causal=False),
-            dataclasses.replace(self, b=1, h=3, s=1, t=3 * USUAL_TILE, causal=False),
+        thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
+        short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1}
+        whole = thin | {"h": 3, "t": 3 * USUAL_TILE, "level": LEVEL}
+        square = {"b": 1, "h": 2, "s": 130, "t": 4 * USUAL_TILE, **self._cut(USUAL_TILE)}
+        square |= {"causal": True}
+        ways: list[list[dict[str, Any]]] = [
+            [{"b": 1, "h": 5, "s": 130, "t": 259, **self._cut(), "causal": True, "level": TINY}],
+            [short | half, short],
+            [whole | half, whole],
+            [square | {"p": 128}, square],
         ]
-        return [one for one in found if one.is_valid()]
+        made = ([dataclasses.replace(self, **one) for one in those] for those in ways)
+        return [one for those in made for one in [x for x in those if x.is_valid()][:1]]
 
-    def _cut(self) -> dict[str, Any]:
-        """Where the tokens of an edge are cut, by field; nowhere, unless a problem has parts."""
+    def _cut(self, tile: int = 1) -> dict[str, Any]:
+        """Where the tokens of an edge are cut, by field; nowhere, unless a problem has parts.
+
+        Args:
+            tile: Of how many tokens each part is a multiple.
+        """
         return {}
 
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
@@ -192,9 +212,12 @@ class MlaProblem(Problem):
         return dataclasses.replace(self, b=3, h=rows, s=1, t=5 * USUAL_TILE)
 
     def tolerance(self, output: str) -> Tolerance:
+        beyond = max(abs(self.shift) - FAR, 0.0)
         if output == "lse":
-            return Tolerance(LSE_TOLERANCE, LSE_TOLERANCE, "absolute")
-        return super().tolerance(output)
+            most = LSE_TOLERANCE + LSE_OF_SCORES * beyond
+            return Tolerance(most, most, "absolute")
+        found, more = super().tolerance(output), WEIGHT_OF_SCORES * beyond
+        return Tolerance(found.whole + more, found.row + ROW_FACTOR * more)
 
     def split_counts(self) -> dict[str, Any]:
         """Into how many pieces the user wants keys cut, by field."""
@@ -245,6 +268,8 @@ class MlaProblem(Problem):
             return f"scores near {self.shift:g}"
         if self.rise:
             return f"scores that rise by {self.rise:g}"
+        if self.level:
+            return f"values of {self.level:g}"
         return f"scores spread {self.spread:g}-fold" if self.spread != 1.0 else ""
 
     def shrunk(self) -> Self:
@@ -260,17 +285,40 @@ class MlaProblem(Problem):
         )
 
     def _spread(self, *queries: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        if self.spread != 1.0 and not queries[0].is_meta:
+        """Queries [b,h,s,*], the last spread; those whose scores are exact have no part yet."""
+        if not queries[0].is_meta:
             for x in queries:
-                x[:, :, -1] *= self.spread  # [b, h, s, *]
+                x[:, :, -1] *= 0.0 if self.shift == BOTTOM else self.spread
+                x[:, self._jumping(), -1] = 0.0
         return queries
 
+    def _jumping(self) -> slice:
+        """Heads whose scores jump: every other one, but never the last, whose scores rise."""
+        return slice(0, self.h - bool(self.rise) if self.jumps else 0, 2)
+
+    def _key_of_shift(self) -> float:
+        """What keys have where the last query has the shift."""
+        return BOTTOM_KEY if self.shift == BOTTOM else 1.0
+
     def _shifted(self, qpe: torch.Tensor, kpe: torch.Tensor) -> torch.Tensor:
-        """``kpe`` [b,t,p], which with the last query of ``qpe`` [b,h,s,p] adds shift and rise."""
-        if self.shift and not qpe.is_meta:
-            kpe[..., 0] = 1.0
-            qpe[:, :, -1, 0] = self.shift / self.scale
-        if self.rise and not qpe.is_meta:
-            kpe[..., 1] = ramp(kpe.shape[-2])
+        """``kpe`` [b,t,p], which with the last query of ``qpe`` [b,h,s,p] adds what is extreme."""
+        if qpe.is_meta:
+            return kpe
+        if self.shift:
+            kpe[..., 0] = self._key_of_shift()
+            qpe[:, :, -1, 0] = self.shift / self.scale / self._key_of_shift()
+        if self.rise:
+            kpe[..., 1] = ladder.ramp(kpe.shape[-2])
             qpe[:, -1, -1, 1] = self.rise / self.scale
+        if self.jumps:
+            ladder.climb(qpe[:, self._jumping(), -1], self.scale)
+            ladder.steps(kpe, ladder.second_half(kpe.shape[-2]))
         return kpe
+
+    def _leveled(self, values: torch.Tensor, *queries: torch.Tensor) -> torch.Tensor:
+        """Latents or values as ``level`` says; queries of large ones become 0."""
+        if not self.level or values.is_meta:
+            return values
+        for x in queries if self.level > 1.0 else ():
+            x.zero_()
+        return -self.level * values.abs()

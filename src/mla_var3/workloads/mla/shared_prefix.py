@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import Cost, option
+from mla_var3.workloads.mla import ladder
 from mla_var3.workloads.mla.costs import MIX, best_prefix_tokens, flash_mla_cost, prefix_cost
 from mla_var3.workloads.mla.problems import (
     HEADS,
@@ -63,8 +64,9 @@ class SharedPrefixProblem(MlaProblem):
     def head_dim(self) -> int:
         return self.d
 
-    def _cut(self) -> dict[str, Any]:
-        return {"groups": 1, "shared": 100, "prefix": 70}
+    def _cut(self, tile: int = 1) -> dict[str, Any]:
+        shared, prefix = (100, 70) if tile == 1 else (tile, tile)
+        return {"groups": 1, "shared": shared, "prefix": prefix}
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         names = ("s", "t", "causal", "shared", "prefix")
@@ -136,8 +138,17 @@ class SharedPrefixProblem(MlaProblem):
         q_latent = self.scaled(q_latent, (self.d_qk / (k + p)) ** 0.5)
         queries = self._spread(q, q_latent, qpe)
         if self.shift and not kpe.is_meta:
-            prefix_pe[..., 0] = 1.0
+            prefix_pe[..., 0] = self._key_of_shift()
         kpe = self._shifted(qpe, kpe)
+        if self.jumps and not kpe.is_meta:
+            # Of every other head that jumps, scores jump from its own tokens to the prefix.
+            rows, over = qpe[:, self._jumping(), -1][:, ::2], ladder.FIRST + ladder.TERMS
+            rows.zero_()
+            ladder.climb(rows, self.scale, over, skip=2)
+            for keys, here in ((kpe, False), (prefix_pe, True)):
+                ladder.steps(keys, here, over)
+            ladder.steps(prefix_pe, False)
+        z, value = self._leveled(z, q_latent), self._leveled(value)
         return *queries, z, kpe, key, value, prefix_pe, self.scaled(wv, k**-0.5)
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:

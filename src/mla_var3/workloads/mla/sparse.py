@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import SEED, USUAL_TILE, Cost, option
+from mla_var3.workloads.mla import ladder
 from mla_var3.workloads.mla.costs import FP8_GROUP, fp8_row_bytes, sparse_cost
 from mla_var3.workloads.mla.fp8 import fp8_rows
-from mla_var3.workloads.mla.latent import LEVEL
-from mla_var3.workloads.mla.problems import STRAY, MlaProblem, ramp
+from mla_var3.workloads.mla.problems import BOTTOM, LEVEL, STRAY, MlaProblem
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 OTHER_PAGE = 24
 #: Places from a hole of a tile to that of the next: each is in another warp's share of 16.
 HOLES_APART = 17
+#: Bytes before a cache that is far behind its beginning: no offset into it fits 31 bits.
+FAR_BYTES = 1 << 31
 #: Of which fp8, fp32 and bf16 make NaNs.
 NAN_BYTE = 0xFF
 
@@ -47,8 +49,6 @@ class SparseLatentProblem(MlaProblem):
     )
     #: Tokens of a page of the cache, which kernels are given.
     page: int = dataclasses.field(default=64, metadata={"hidden": True})
-    #: As that of ``PagedLatentProblem``.
-    level: float = dataclasses.field(default=0.0, metadata={"hidden": True})
     #: Whether lists name tokens twice, which then count twice.
     repeated: bool = dataclasses.field(
         default=False, metadata={"hidden": True, "tries": (False, True)}
@@ -63,6 +63,10 @@ class SparseLatentProblem(MlaProblem):
     #: no numbers where no list names a token.
     stray: bool = dataclasses.field(default=False, metadata={"hidden": True, "deep": True})
 
+    #: Whether all tokens that lists name lie far behind the cache's beginning, where it is empty; 0
+    #: or 1.
+    distant: int = dataclasses.field(default=0, metadata={"hidden": True})
+
     def validate(self) -> None:
         super().validate()
         if self.k % FP8_GROUP:
@@ -76,10 +80,13 @@ class SparseLatentProblem(MlaProblem):
         return lists * -(-self.topk // USUAL_TILE)
 
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
-        """Lists as long as their sequences; of two the second has large negative latents."""
+        """Lists as long as their sequences, of one far behind the cache's beginning.
+
+        Of two the second has large negative latents.
+        """
         found = super().shared_by(sms, items)
         if found is None or items == 1:
-            return found and dataclasses.replace(found, topk=found.t)
+            return found and dataclasses.replace(found, topk=found.t, distant=1)
         return dataclasses.replace(found, topk=found.t, level=LEVEL, spread=1.0)
 
     def in_turn(self, rows: int) -> Self | None:
@@ -107,25 +114,6 @@ class SparseLatentProblem(MlaProblem):
         n, width, page = self.b * self.s, self.k + self.p, self.page
         pages = -(-self.b * self.t // page)
         q, tokens = self.random(device, (n, 1, self.h, width), (pages, page, width))
-        if q.is_meta:
-            row = fp8_row_bytes(self.k, self.p, 2)
-            cache = torch.empty(pages, page, row, dtype=torch.uint8, device="meta")
-        else:
-            q[..., : self.k] *= (self.d_qk / width) ** 0.5
-            q[-1] *= self.spread
-            if self.shift:
-                q[-1, ..., self.k] = self.shift / self.scale
-                tokens[..., self.k] = 1.0
-            if self.rise:  # within each page
-                q[-1, ..., self.k + 1] = self.rise / self.scale
-                tokens[..., self.k + 1] = ramp(page)
-            if self.level:
-                q[-self.s :, ..., : self.k] = 0.0
-                own = tokens.view(-1, width)[(self.b - 1) * self.t : self.b * self.t, : self.k]
-                own.copy_(-self.level * own.abs())
-            # Kernels may round scales to 16 bits, which scores show the more the larger they are.
-            powers = self.spread != 1.0
-            cache = fp8_rows(*tokens.split((self.k, self.p), -1), powers=powers)
         draw = torch.Generator().manual_seed(SEED)
         chosen = torch.full((n, self.topk), -1, dtype=torch.int32)
         for i, row in enumerate(chosen):
@@ -138,15 +126,61 @@ class SparseLatentProblem(MlaProblem):
             for tile, i in itertools.product(range(-(-self.topk // USUAL_TILE)), range(n)):
                 place = tile * USUAL_TILE + (3 + HOLES_APART * (tile + i)) % USUAL_TILE
                 chosen[i, min(place, self.topk - 1)] = -1
+        if q.is_meta:
+            row = fp8_row_bytes(self.k, self.p, 2)
+            cache = torch.empty(pages, page, row, dtype=torch.uint8, device="meta")
+        else:
+            q[..., : self.k] *= (self.d_qk / width) ** 0.5
+            q[-1] *= 0.0 if self.shift == BOTTOM else self.spread
+            q[-1, :, self._jumping()] = 0.0
+            if self.shift:
+                q[-1, ..., self.k] = self.shift / self.scale / self._key_of_shift()
+                tokens[..., self.k] = self._key_of_shift()
+            if self.rise:  # within each page
+                q[-1, ..., self.k + 1] = self.rise / self.scale
+                tokens[..., self.k + 1] = ladder.ramp(page)
+            if self.jumps:
+                ladder.climb(q[-1, :, self._jumping(), self.k :], self.scale)
+                ladder.steps(tokens[..., self.k :], self._late(pages, chosen[-1]))
+            if self.level:
+                own = tokens.view(-1, width)[(self.b - 1) * self.t : self.b * self.t, : self.k]
+                own.copy_(self._leveled(own, q[-self.s :, ..., : self.k]))
+            # Kernels may round scales to 16 bits, which scores show the more the larger they are.
+            powers = self.spread != 1.0
+            cache = fp8_rows(*tokens.split((self.k, self.p), -1), powers=powers)
         if self.stray:
             chosen[:, ::STRAY] = pages * page
             chosen[chosen == 0] = -1  # whose place is what is read where there is no token
             if not q.is_meta:
                 self._forget_unnamed(cache, chosen)
+        if self.distant:
+            before = -(-FAR_BYTES // (page * cache.shape[-1]))
+            cache = self._behind(before, cache)
+            chosen[chosen >= 0] += before * page
         lengths = torch.full((n,), self.topk, dtype=torch.int32)
         if self.ending:
             lengths = torch.randint(self.topk + 1, (n,), generator=draw, dtype=torch.int32)
         return *q.split((self.k, self.p), -1), cache, chosen.to(device), lengths.to(device)
+
+    def _late(self, pages: int, listed: torch.Tensor) -> torch.Tensor:
+        """Which tokens [pages,page] a list names in its second half."""
+        import torch
+
+        late = torch.zeros(pages * self.page, dtype=torch.bool)
+        places = listed[ladder.second_half(len(listed))].long()
+        late[places[places >= 0]] = True
+        return late.view(pages, self.page)
+
+    @staticmethod
+    def _behind(pages: int, cache: torch.Tensor) -> torch.Tensor:
+        """A cache [pages,page,bytes] behind so many empty pages, which take no memory on a CPU."""
+        import torch
+
+        shape = pages + len(cache), *cache.shape[1:]
+        found = torch.zeros(shape, dtype=cache.dtype, device=cache.device)
+        if not found.is_meta:
+            found[pages:] = cache
+        return found
 
     @staticmethod
     def _forget_unnamed(cache: torch.Tensor, chosen: torch.Tensor) -> None:
