@@ -55,6 +55,12 @@ round, or of their kind in another design, and each is of what ``check`` passed 
 keys longer than tiles of rows, a share of blocks that rounds to none, a signal that a launch leaves
 set, large negative values, a single hole in a list, and fences of Tensor Memory that only the PTX
 ISA asks for.
+
+The last 8 here and 9 of the other list are of 40 for the round after that, each of what ``check``
+passed at first: sums rounded now and then, scores far below zero, indices of 16 bits, a rotary
+dimension of 128, tiles that end together, scores that jump by just what a lag or a format allows,
+boxes of four keys, one lane that waits for its warp, relaxed signals, grids two launches back, and
+offsets of more than 32 bits.
 """
 
 from __future__ import annotations
@@ -348,6 +354,32 @@ EDITS = [
     ("shares", "min(max(round(blocks * mine / (mine + others)), 1), blocks - 1)",
      "min(round(blocks * mine / (mine + others)), blocks - 1)",
      "a path whose share of the blocks is far below one"),
+    ("gemm", "acc = ct.mma(rows, columns.transpose(), acc)",
+     "acc = ct.mma(rows, columns.transpose(), acc)\n        if step % 32 == 31:\n"
+     "            acc = acc.astype(c.dtype).astype(ct.float32)",
+     "a sum that is rounded to 16 bits now and then"),
+    ("plain", "ct.full((TILE_M, 1), -1e30, ct.float32)", "ct.full((TILE_M, 1), -1e4, ct.float32)",
+     "rows whose scores are all below -10,000"),
+    ("whole", "col = j * TILE_N + ct.arange(TILE_N, dtype=ct.int32)[None, :]",
+     "col = (j * TILE_N + ct.arange(TILE_N, dtype=ct.int32)[None, :]).astype(ct.int16)",
+     "more than 32,767 keys"),
+    ("grouped", "self.s, self.k, self.p)", "self.s, self.k, min(self.p, 64))",
+     "a rotary dimension of more than 64"),
+    ("held", "acc = ct.mma(weight.astype(z.dtype), latent, acc * rescale) #1",
+     "near = ct.mma(weight.astype(z.dtype), latent, ct.zeros((TILE_M, K), ct.float32))\n"
+     "            acc = acc * rescale + near.astype(z.dtype).astype(ct.float32)",
+     "a tile's sum of large values that fp16 does not hold"),
+    ("chunked", "or (self.causal and self.s > 1))",
+     "or (self.causal and 1 < self.s < tiling.tile_m))",
+     "tiles of queries that end with tiles of keys, under a mask"),
+    ("chunks",
+     "new_max = ct.maximum(row_max, ct.max(score, axis=1, keepdims=True) * scale_log2) #1",
+     "top = ct.max(score, axis=1, keepdims=True) * scale_log2\n"
+     "            new_max = ct.where(top > row_max + 16.0, top, row_max)",
+     "a maximum that lags by as much as fp16 holds"),
+    ("turned", "row = first + ct.arange(NEW_TILE_M, dtype=ct.int32)[None, :]",
+     "row = (first + ct.arange(NEW_TILE_M, dtype=ct.int32)[None, :]).astype(ct.int16)",
+     "more than 32,767 queries"),
 ]  # fmt: skip
 WRONG = [Wrong(*FORMS[form], find, put, why) for form, find, put, why in EDITS]
 #: An index, pieces that are merged and a last group: no others are judged sooner.

@@ -306,6 +306,37 @@ EDITS = [
      "an arrival that no fence of Tensor Memory comes before"),
     ("sparse_mla", "v3", "sparse", "if (words[0] & words[1] & words[2] & words[3]) != ALL:",
      "if words[WARPS - 1] != ALL:", "a hole before a tile's last 16 places, which are filled"),
+    ("hopper_gemm", "v2", "gemm/hopper_gemm/hopper_gemm_v2/hopper_gemm_v2",
+     "        cute.arch.cp_async_bulk_wait_group(0, read=True)\n", "",
+     "a CTA that ends while its store still reads"),
+    (MLA, "v14", "joined",
+     '            while cute.arch.load(signal, Int32, sem="acquire", scope="gpu") == 0:\n'
+     "                pass\n            cute.arch.sync_warp()  # all lanes have seen it\n"
+     "            if wg.lane == 0:\n #1",
+     "            if wg.lane == 0:\n"
+     '                while cute.arch.load(signal, Int32, sem="acquire", scope="gpu") == 0:\n'
+     "                    pass\n",
+     "a signal that one lane waits for, and its warp uses"),
+    (MLA, "v10", "l2", 'while cute.arch.load(signal, Int32, sem="acquire", scope="gpu") == 0:',
+     'while cute.arch.load(signal, Int32, sem="relaxed", scope="gpu") == 0:',
+     "a signal that is read without an acquire"),
+    (MLA, "v19", "thin_parts", 'Int32(1), op="add", dtype=Int32, sem="release", scope="gpu",',
+     'Int32(1), op="add", dtype=Int32, sem="relaxed", scope="gpu",',
+     "a counter that is raised without a release"),
+    (MLA, "v16", "even", "return start, cutlass.max(stop, start + 1), whole",
+     "return start, cutlass.max(stop, 1), whole",
+     "a part past the end of a sequence that is shorter than was planned"),
+    (PREFIX, "v3", "dependent", "        if const_expr(self.second):\n            self.outlast()\n",
+     "", "a launch that waits for the one before, which waits for none"),
+    (PREFIX, "v4", "merging", "FAR = 100.0", "FAR = 124.0",
+     "a prefix so far above the own tokens that its sums overflow"),
+    (MLA, "v13", "pages", "first = tile * KEYS + column // box * box",
+     "first = tile * KEYS + column // (8 if 1 < box < 8 else box) * (8 if 1 < box < 8 else box)",
+     "pages of four keys"),
+    ("sparse_mla", "v5", "window",
+     "row = Int64(caches[place // page, place % page, None].iterator.toint())",
+     "row = Int64(caches.iterator.toint()) + place * self.row_bytes",
+     "tokens farther behind than 32 bits reach"),
 ]  # fmt: skip
 CUTE = [
     Wrong(
