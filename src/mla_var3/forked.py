@@ -126,7 +126,7 @@ def end_with_parent() -> None:
     """
     _ask_for_signal()  # Of a process that was spawned, nobody here saw the fork.
     parent = multiprocessing.parent_process()
-    if parent is not None and os.getppid() not in (parent.pid, _forking):
+    if parent is not None and not parent.is_alive():
         os._exit(1)  # It had ended before.
 
 

@@ -75,6 +75,9 @@ class Plan(AttentionProblem, KernelPlan):
                 f"{ROWS} rows"
             )
 
+    def check_plans(self) -> list[Self]:
+        return [plan for plan in super().check_plans() if plan.s > ROWS]
+
     def default_tiling(self, stage: str) -> Tiling:
         return Tiling(tile_n=64 if self.d == 256 else 128)
 
