@@ -90,7 +90,7 @@ def test_a_stage_that_begins_early_waits_before_it_reads_what_the_one_before_wro
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_only_who_argues_findings_of_anothers_source_may_leave_fences_of_tensor_memory_out(
+def test_only_who_argues_findings_of_anothers_source_may_leave_fences_releases_and_waits_out(
     ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
@@ -111,5 +111,8 @@ def test_only_who_argues_findings_of_anothers_source_may_leave_fences_of_tensor_
     assert not emulation.execute("scale", Scale(32), (x, y, 3.0), (y,), known).diagnostics
     (model,) = models
     left_out = {name for name, value in dataclasses.asdict(model).items() if value is False}
-    asked = {"tensor_thread_sync", "loads_done_when_used", "commits_in_order"}
+    asked = {
+        "tensor_thread_sync", "loads_done_when_used", "commits_in_order",  # Of tensor memory.
+        "relaxed_publishes", "exit_drains", "lane_waits",
+    }  # fmt: skip
     assert left_out == (asked if ours else set())
