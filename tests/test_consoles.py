@@ -64,6 +64,8 @@ def follow(command: str, new: set[str]) -> None:
         assert (ROOT / words[1]).is_file(), command
     elif words[0] == "dask":
         assert words[1] in {"scheduler", "worker"}, command
+    elif words[:2] == ["docker", "run"]:
+        _runs_container(words[2:])
     else:
         assert words[0] == "grep", command
         new.add(words[-1])
@@ -76,6 +78,19 @@ def _installs(words: list[str], new: set[str]) -> None:
             assert (ROOT / value).is_file() or value in new
     for found in re.findall(r"\[([\w,]+)\]", " ".join(words)):
         assert set(found.split(",")) <= set(extras["optional-dependencies"])
+
+
+def _runs_container(words: list[str]) -> None:
+    """A shell in an image of Python whose architecture and version ours is made for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    *_, image, shell = words
+    assert shell == "bash"
+    name, version = image.split(":")
+    assert name == "python"
+    assert f"Programming Language :: Python :: {version}" in project["classifiers"]
+    options = dict(itertools.pairwise(words))
+    assert options["--platform"] == "linux/amd64"
+    assert options["-v"].partition(":")[2] == options["-w"]  # It starts in what it is given.
 
 
 def _runs_module(module: str, rest: list[str], new: set[str]) -> None:

@@ -6,6 +6,8 @@
 
   const MIXED = "mla_var6_plus";
   const LATENT = "flash_mla";
+  // Below so many microseconds time hardly depends on sizes (tests/generators/mla/test_advisor.py).
+  const SHORT = 30;
   // Rows of a tile of queries, and the share of multiprocessors below which keys are split.
   const ROWS = 64;
   // Columns of a product that hold few rows, as kernels/cute_python/kit/thin_slabs.py has them.
@@ -495,7 +497,10 @@
         ", which no kernel of these designs can beat; " + BINDS[least.all.bound] + "." : "") +
         (best.share && far ? " The record reached " + Math.round(best.share * 100) +
           " % of its own bound; at that share yours would take about " +
-          time(least.own.us / best.share) + ": an estimate. The reference times below are the " +
+          time(least.own.us / best.share) + ": an estimate" +
+          (Math.min(best.us, least.own.us / best.share) < SHORT ? ", and below " + SHORT +
+          " us a poor one, since time then hardly depends on sizes" : "") +
+          ". The reference times below are the " +
           "cost model's, which a good kernel can beat." : "")));
     }
     const rivals = preferred !== cache &&

@@ -29,8 +29,16 @@ def by_axis(one: Answer, other: Answer) -> float:
     return sum(abs(math.log2(one[axis] / other[axis])) for axis in advisor.AXES)
 
 
-def errors(answers: list[Answer], far: Callable[[Answer, Answer], float]) -> list[float]:
-    """By how much the share of the bound at the nearest other problem misses, as factors."""
+def errors(
+    answers: list[Answer], far: Callable[[Answer, Answer], float], least_us: float = 0.0
+) -> list[float]:
+    """By how much the share of the bound at the nearest other problem misses, as factors.
+
+    Args:
+        answers: What is foretold from each other.
+        far: How far apart two of them are.
+        least_us: Shorter ones are not foretold, and foretell others.
+    """
     found = []
     for answer in answers:
         others = [
@@ -39,20 +47,24 @@ def errors(answers: list[Answer], far: Callable[[Answer, Answer], float]) -> lis
             if all(other[name] == answer[name] for name in SAME)
             and any(other[axis] != answer[axis] for axis in advisor.AXES)
         ]
-        if others:
+        if others and answer["found"][0]["us"] >= least_us:
             nearest = min(others, key=lambda other: far(answer, other))
             ratio = nearest["found"][0]["share"] / answer["found"][0]["share"]
             found.append(max(ratio, 1 / ratio))
     return sorted(found)
 
 
-def test_the_nearest_record_foretells_the_share_of_the_bound(answers):
-    ours, plain = errors(answers, advisor.distance), errors(answers, by_axis)
-    assert len(ours) > 90
-    # 2026-11-27, 130 problems: 1.05, and 1.35 at the 90th percentile; by axis 1.12 and 1.41.
+# 2026-11-27, with two grids drawn by chance: 224 of 250 problems take 30 us or longer. The middle
+# is 1.05 and the 90th percentile 1.32; by axis 1.11 and 1.47. Shorter ones take much the same time
+# whatever they compute, so that the share of the bound is rather their size: of all the 90th
+# percentile is 1.47, by axis 1.88.
+@pytest.mark.parametrize(("least_us", "count", "bound"), [(30.0, 200, 1.4), (0.0, 225, 1.55)])
+def test_the_nearest_record_foretells_the_share_of_the_bound(answers, least_us, count, bound):
+    ours, plain = (errors(answers, far, least_us) for far in (advisor.distance, by_axis))
+    assert len(ours) > count
     middle, late = len(ours) // 2, round(0.9 * len(ours))
     assert ours[middle] < min(1.1, plain[middle])
-    assert ours[late] < min(1.4, plain[late])
+    assert ours[late] < min(bound, plain[late])
 
 
 def test_the_advisor_and_the_page_of_libraries_have_one_answer(site):

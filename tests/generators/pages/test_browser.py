@@ -242,7 +242,9 @@ def test_the_advisor_says_how_near_its_record_is(show):
     assert "Confidence medium" in said
     assert "b is 8, measured 32" in said
     assert "The record reached 50 % of its own bound" in said
-    assert "an estimate" in said
+    assert "an estimate." in said
+    assert "an estimate, and below 30 us a poor one" in advice(page, b=1, h=1, s=1, t=512)
+    advice(page, b=8, h=128, s=32, t=4096)
     assert "heads=128" in page.evaluate("location.search")  # The theme marks what h names.
     assert "Confidence low" in advice(page, t=131072)
     assert "only bf16 was measured" in advice(page, dtype="fp16")

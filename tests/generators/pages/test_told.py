@@ -36,7 +36,8 @@ def test_every_card_stands_in_the_table_with_what_compiles_for_it(site):
 
 def test_pages_of_docs_are_filled(site):
     pages = {page.path: str(page.content) for page in handwritten.pages(site)}
-    assert "{{ told" not in "".join(pages.values())
+    # The page on the site's own making names the form itself, in capitals.
+    assert "{{ told" not in "".join(pages.values()).replace("`{{ told NAME }}`", "")
     assert "| Your card |" in pages["scope.md"]
     assert "**Toolchain**" in pages["how-times-are-taken.md"]
     assert '"open a pull request"' in pages["contributing/index.md"]

@@ -960,23 +960,6 @@ assert kernel.library is library
         ),
     ],
     "serving": [
-        Setup("# snippet\n\nassert sys.modules['flash_mla'].flash_mla_with_kvcache\n"),
-        Setup(
-            """
-import torch
-from mla_var3.serving import flashmla, operators
-from tests.serving import stand_in
-from tests.serving.test_sparse import arguments
-
-given = arguments()
-q, cache, indices = given["q"], given["k_cache"], given["indices"]
-kept, operators.launch = operators.launch, stand_in.launched
-# snippet
-expected, sums = flashmla.flash_mla_with_kvcache(**given)
-operators.launch = kept
-assert torch.equal(out, expected) and torch.equal(lse, sums)
-"""
-        ),
         Setup(
             """
 import sys
@@ -994,6 +977,43 @@ assert its.flash_mla_with_kvcache is ours.flash_mla_with_kvcache
 assert its.get_mla_metadata and its.flash_mla_sparse_fwd and its.FlashMLASchedMeta
 for name in [one for one in sys.modules if one.split(".")[0] == "vllm"]:
     del sys.modules[name]
+"""
+        ),
+        Setup(
+            """
+import torch
+from mla_var3.serving import flashmla, operators
+from tests.serving import stand_in
+
+cache_seqlens = stand_in.vector(70, 0, 128)
+cache, block_table = stand_in.paged_cache(cache_seqlens.tolist())
+q = torch.randn(3, 2, 4, 576).bfloat16()
+kept, operators.launch = operators.launch, stand_in.launched
+# snippet
+operators.launch = kept
+assert (out.shape, out.dtype) == ((3, 2, 4, 512), q.dtype)
+assert (lse.shape, lse.dtype) == ((3, 4, 2), torch.float32)
+for i, n in enumerate(cache_seqlens.tolist()):
+    keys = cache[block_table[i, : -(-n // 64)].long()].flatten(0, 2)[:n]
+    o, sums = stand_in.wanted(q[i].transpose(0, 1), keys, keys[:, :512], 576**-0.5, True)
+    assert torch.allclose(out[i].double(), o.transpose(0, 1), atol=1e-2)
+    assert torch.allclose(lse[i].double(), sums if n else -sums, atol=1e-3)
+"""
+        ),
+        Setup(
+            """
+import torch
+from mla_var3.serving import flashmla, operators
+from tests.serving import stand_in
+from tests.serving.test_sparse import arguments
+
+given = arguments()
+q, cache, indices = given["q"], given["k_cache"], given["indices"]
+kept, operators.launch = operators.launch, stand_in.launched
+# snippet
+expected, sums = flashmla.flash_mla_with_kvcache(**given)
+operators.launch = kept
+assert torch.equal(out, expected) and torch.equal(lse, sums)
 """
         ),
         Setup(
