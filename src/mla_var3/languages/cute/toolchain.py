@@ -6,9 +6,9 @@ import ctypes
 import functools
 import importlib.metadata
 import importlib.util
-import os
 import re
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -120,19 +120,22 @@ def read(tool: str, arguments: Sequence[str | Path]) -> str:
     return tools.run(tools.disassembler(tool), arguments)
 
 
-def ptxas(ptx: Path, target: str, cubin: str | Path = os.devnull) -> str:
+def ptxas(ptx: Path, target: str, cubin: Path | None = None) -> str:
     """What ptxas says of a PTX file: resources, and the warnings that the DSL keeps to itself.
 
     Args:
         ptx: The file.
         target: Such as ``sm_90a``.
-        cubin: Where to write what it makes.
+        cubin: Where to write what it makes, if it is wanted.
 
     Returns:
         Its messages; where it refuses the file, that it does so.
     """
     program = tools.locate("ptxas", "nvidia-cuda-nvcc")
-    done = tools.Runner().run(program, ["-v", f"-arch={target}", ptx, "-o", cubin])
+    # Not to /dev/null: where it refuses a file, it removes what it was to write.
+    with tempfile.TemporaryDirectory() as folder:
+        made = cubin or Path(folder, "cubin")
+        done = tools.Runner().run(program, ["-v", f"-arch={target}", ptx, "-o", made])
     return done.stderr + done.stdout
 
 
