@@ -187,7 +187,8 @@ class Fitted:
         for worker in cutlass.range(workers, unroll=1):
             final = Int32(worker == workers - 1)
             room, filled = Int32(size), Int32(0)
-            # All lanes write the same.
+            # All lanes write the same, each after all have written what it overwrites.
+            cute.arch.sync_warp()
             lists.begins[worker, int(Begin.PLACE)] = count - Int32(rest > 0)
             lists.begins[worker, int(Begin.TILE)] = begun if rest > 0 else Int32(0)
             lists.begins[worker, int(Begin.OWNER)] = owner if rest > 0 else Int32(-1)
