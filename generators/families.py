@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -39,9 +39,10 @@ from generators.pages import (
     version_pages,
 )
 from generators.write.page import Page, unique
+from mla_var3 import blobs, evidence, knowledge
 from mla_var3 import devices as device_files
-from mla_var3 import evidence, knowledge
 from mla_var3.errors import HyperMlaError, KnowledgeError
+from mla_var3.evidence import Record
 from mla_var3.forked import FORKS, end_with_parent
 from mla_var3.runtime import registry
 
@@ -126,10 +127,15 @@ def load(root: Path | None = None) -> Site:
         RecordError: A record is not sound.
         DeviceFigureError: A device file is not sound.
     """
+    with blobs.unchanging():
+        return _loaded(root)
+
+
+def _loaded(root: Path | None) -> Site:
     # `mkdocs serve` loads again in the same process after a file changed.
     registry.clear_caches()
     device_files.model.all_devices.cache_clear()
-    catalogue = knowledge.load_all(root)
+    catalogue = knowledge.load_all(root, is_stale=_once_each(evidence.is_stale))
     refuse_links_out(catalogue.root)
     for path in catalogue.record_files():
         evidence.read(path)  # The index passes over what is not sound; a site does not.
@@ -153,6 +159,18 @@ def load(root: Path | None = None) -> Site:
     for family in FAMILIES:
         addresses.update(family.places(site))
     return replace(site, addresses=addresses)
+
+
+def _once_each(tells: Callable[[Record], bool]) -> Callable[[Record], bool]:
+    """A function of records that is asked once of each, while the site lives."""
+    known: dict[int, tuple[Record, bool]] = {}  # A record is kept, so that its id stays its own.
+
+    def once(record: Record) -> bool:
+        if id(record) not in known:
+            known[id(record)] = record, tells(record)
+        return known[id(record)][1]
+
+    return once
 
 
 def all_pages(site: Site, workers: int = 1) -> list[Page]:

@@ -162,8 +162,7 @@ def schedule(site: Site, version: Version, telling: Run | None = None) -> Schedu
         version: The version.
         telling: The run that is shown where several would do.
     """
-    ordered = sorted(site.runs_of(version), key=lambda run: _preference(run, telling))
-    for run in ordered:
+    for run in _ordered(site.runs_of(version), telling):
         sms = _sms(run)
         stages = _with_grids(version, run) if sms else []
         if sms and stages:
@@ -193,19 +192,27 @@ def _with_grids(version: Version, run: Run) -> list[Stage]:
     return stages if all(stage.grid for stage in stages) else []
 
 
-def _preference(run: Run, telling: Run | None) -> tuple[object, ...]:
-    """Traces first, then times, then compiles; of each the telling, the fresh, the least work."""
+def _ordered(runs: Sequence[Run], telling: Run | None) -> Iterator[Run]:
+    """Runs by preference; of those that are alike otherwise the one with the least work first."""
+    alike: dict[tuple[int | bool, ...], list[Run]] = {}
+    for run in runs:
+        alike.setdefault(_preference(run, telling), []).append(run)
+    for _, group in sorted(alike.items()):
+        # To tell the work of a run plans it, which is done where it decides.
+        yield from group if len(group) == 1 else sorted(group, key=_work)
+
+
+def _preference(run: Run, telling: Run | None) -> tuple[int | bool, ...]:
+    """Traces first, then times, then compiles; of each the telling, the fresh."""
     stages = run.outcome.stages if run.outcome else ()
     timed = bool(stages) and all(stage.duration is not None for stage in stages)
     kind = 0 if timed and run.record.mode == "nsys" else 1 if timed else 2
-    return (
-        kind,
-        run is not telling,
-        -len(stages),
-        run.stale,
-        sum(work.flops for stage in stages if (work := run.work_of(stage))),
-        run.name,
-    )
+    return kind, run is not telling, -len(stages), run.stale
+
+
+def _work(run: Run) -> tuple[float, str]:
+    stages = run.outcome.stages if run.outcome else ()
+    return sum(work.flops for stage in stages if (work := run.work_of(stage))), run.name
 
 
 def _sms(run: Run) -> int | None:

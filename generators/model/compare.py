@@ -67,6 +67,8 @@ def best(runs: Sequence[Run], earlier: Iterable[Run] = ()) -> Best:
 def _beside_others(runs: Sequence[Run], earlier: Iterable[Run]) -> Sequence[Run]:
     """The same kernels; who was timed alone since has its time of a run of several."""
     sizes = Counter(run.record.run for run in runs)
+    if 1 not in sizes.values():
+        return runs
     where = problems.together(runs[0])[1:]
     known = [r for r in earlier if sizes[r.record.run] and problems.together(r)[1:] == where]
     common = {_kernel(run): run for run in sorted(known, key=lambda run: run.record.time)}

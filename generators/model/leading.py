@@ -54,6 +54,14 @@ def leaders(site: Site, language: str | None = None, layer: str | None = None) -
         language: Of this language only.
         layer: Of this workload only.
     """
+    return [
+        one
+        for one in site.once(_leaders)
+        if language in (None, one.version.language) and layer in (None, one.version.layer)
+    ]
+
+
+def _leaders(site: Site) -> list[Leader]:
     contests: dict[Field, list[Run]] = {}
     for problem, runs in problems.by_problem(_timed(site)).items():
         for field, group in _by_field(site, runs, problem.regime).items():
@@ -62,11 +70,7 @@ def leaders(site: Site, language: str | None = None, layer: str | None = None) -
                     choice.chosen(site, compare.fastest(group)).run
                 )
     found = (_leader(site, field, runs) for field, runs in contests.items())
-    chosen = (
-        one for one in found
-        if language in (None, one.version.language) and layer in (None, one.version.layer)
-    )  # fmt: skip
-    return sorted(chosen, key=lambda one: (-one.problems, one.version.key, one.regime))
+    return sorted(found, key=lambda one: (-one.problems, one.version.key, one.regime))
 
 
 def leader(site: Site, language: str) -> Version:

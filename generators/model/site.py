@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from generators.model import problems, terms
 from generators.model.run import Run
@@ -24,6 +24,8 @@ from mla_var3.examples.learning import load as read_learning
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Catalogue
 from mla_var3.runtime.registry import Version
+
+T = TypeVar("T")
 
 
 class Analysis(Protocol):
@@ -89,6 +91,16 @@ class Site:
     copied: set[str] = field(default_factory=set)
     earlier: tuple[Run, ...] = ()
     analyses: Mapping[str, Analysis] = field(default_factory=dict)
+
+    def once(self, make: Callable[[Site], T]) -> T:
+        """What a function makes of the site, made once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast(T, self._made[make])
+
+    @cached_property
+    def _made(self) -> dict[Callable[[Site], Any], Any]:
+        return {}
 
     @cached_property
     def companions(self) -> dict[tuple[object, ...], list[Run]]:
@@ -182,7 +194,11 @@ class Site:
         """The version of a run, where it still exists."""
         kernel = run.record.kernel
         wanted = (kernel.language, kernel.design, kernel.version)
-        return next((v for v in self.versions if (v.language, v.design, v.version) == wanted), None)
+        return self._versions.get(wanted)
+
+    @functools.cached_property
+    def _versions(self) -> dict[tuple[str, str, str], Version]:
+        return {(v.language, v.design, v.version): v for v in self.versions}
 
     def link(self, page: str) -> Link:
         """How ``page`` addresses files of the checkout.

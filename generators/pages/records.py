@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from mla_var3.evidence import Passed, Record, Stage, StaticFacts
 from mla_var3.evidence.compare import said as said_of
 from mla_var3.evidence.compare import than
 from mla_var3.knowledge.evidence import Link
+from mla_var3.knowledge.pages import Catalogue
 from mla_var3.runtime import costs, tiling_text
 from mla_var3.static.occupancy import of_facts
 
@@ -71,12 +72,12 @@ def contents(site: Site) -> list[Page]:
         Page(raw(run.name), run.record.model_dump_json(indent=1, exclude_none=True) + "\n")
         for run in site.runs
     ]
-    return [*made, Page(TABLE, parquet(site.catalogue.index.records))]
+    return [*made, Page(TABLE, parquet(site.catalogue))]
 
 
-def parquet(found: Iterable[Record]) -> bytes:
+def parquet(catalogue: Catalogue) -> bytes:
     """All records as one Parquet file, a row per record; see ``evidence.frame``."""
-    table = evidence.frame(found)
+    table = evidence.frame(catalogue.index.records, stale=catalogue.is_stale)
     for name in table.columns:
         kinds = {type(value) for value in table[name].dropna()}
         if str in kinds and len(kinds) > 1:  # One design takes an axis as a number, another not.

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+
+#: What was made of files that are taken not to change; None where each is looked at anew.
+_held: dict[tuple[Callable[[Path], Any], Path], Any] | None = None
+
+
+@contextlib.contextmanager
+def unchanging() -> Iterator[None]:
+    """Files are taken to be as they were when first read: tens of thousands are not asked again."""
+    global _held
+    before, _held = _held, {}
+    try:
+        yield
+    finally:
+        _held = before
 
 
 def once_per_content(work: Callable[[Path], Result]) -> Callable[[Path], Result]:
@@ -24,6 +39,14 @@ def once_per_content(work: Callable[[Path], Result]) -> Callable[[Path], Result]
 
     @functools.wraps(work)
     def once(file: Path) -> Result:
+        if _held is None:
+            return looked_at(file)
+        if (work, file) not in _held:
+            _held[work, file] = looked_at(file)
+        found: Result = _held[work, file]
+        return found
+
+    def looked_at(file: Path) -> Result:
         found = file.stat()
         return remembered(file, found.st_mtime_ns, found.st_size)
 

@@ -127,6 +127,31 @@ class Plan:
     assert "FAR_of_other = 5" in text
 
 
+def test_names_that_take_each_other_s_place_are_told_apart(toy):
+    version = '''"""Toy."""
+
+from mla_var3.kernel.lang.kit.both import both
+
+
+class Plan:
+    found = both()
+'''
+    first = '"""First."""\n\n\ndef far():\n    return 5\n'
+    both = '''"""Both."""
+
+from mla_var3.kernel.lang.kit.first import far as far_of
+
+
+def far():
+    return 3
+
+
+def both():
+    return far_of(), far(), far_of()
+'''
+    assert ran(flatten_file(toy(version, first=first, both=both)))["Plan"].found == (5, 3, 5)
+
+
 @pytest.mark.parametrize("text", ['"""Toy."""\n', "def x(:\n"])
 def test_a_module_without_a_plan_is_refused(toy, text):
     with pytest.raises(PlanError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,18 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def frame(found: Iterable[Record] | None = None, *, root: Path | None = None) -> pandas.DataFrame:
+def frame(
+    found: Iterable[Record] | None = None,
+    *,
+    root: Path | None = None,
+    stale: Callable[[Record], bool] = is_stale,
+) -> pandas.DataFrame:
     """Records as a table.
 
     Args:
         found: The records; all below ``root`` by default.
         root: Results folder; the checkout's by default.
+        stale: Tells whether a record's code is no longer today's.
 
     Returns:
         A row per record. Times are microseconds of the whole version, ``error`` the largest
@@ -35,12 +41,13 @@ def frame(found: Iterable[Record] | None = None, *, root: Path | None = None) ->
     """
     import pandas
 
-    rows = [_row(record) for record in (store.find(root) if found is None else found)]
+    records = store.find(root) if found is None else found
+    rows = [_row(record, stale(record)) for record in records]
     axes = dict.fromkeys(name for row in rows for name in row if name.startswith("problem."))
     return pandas.DataFrame(rows, columns=[*COLUMNS, *axes])
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _row(record: Record, stale: bool) -> dict[str, Any]:
     kernel, outcome = record.kernel, record.outcome
     row: dict[str, Any] = {
         "record": store.address(record),
@@ -53,7 +60,7 @@ def _row(record: Record) -> dict[str, Any]:
         "slug": record.slug,
         "status": outcome.status,
         "run": record.run,
-        "stale": is_stale(record),
+        "stale": stale,
         "time": record.time,
     }
     if record.device is not None:

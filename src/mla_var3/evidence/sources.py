@@ -6,6 +6,7 @@ and outlives rewritten history.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -40,7 +41,12 @@ def changed(sources: Mapping[str, str]) -> list[str]:
 
 def file_of(name: str) -> Path:
     """The file of a source's path."""
-    return kernels_dir() / name.removeprefix(f"{KERNELS}/")
+    return _file(kernels_dir(), name)
+
+
+@functools.lru_cache(maxsize=4096)  # Thousands of records name the same few files.
+def _file(folder: Path, name: str) -> Path:
+    return folder / name.removeprefix(f"{KERNELS}/")
 
 
 def git(*arguments: str, input: str | None = None) -> str | None:

@@ -102,6 +102,16 @@ def names_stored(node: ast.AST) -> tuple[str, ...]:
     )
 
 
+@functools.lru_cache(maxsize=_NODES)
+def names_with_parts(node: ast.AST) -> frozenset[str]:
+    """Names of which a statement uses an attribute."""
+    return frozenset(
+        part.value.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name)
+    )
+
+
 def _take(module: Module, node: ast.Import | ast.ImportFrom, typing_only: bool) -> None:
     """Note where the names of an import come from."""
     for alias in node.names:

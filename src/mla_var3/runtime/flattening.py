@@ -22,6 +22,7 @@ from mla_var3.runtime.definitions import (
     Name,
     names_stored,
     names_used,
+    names_with_parts,
     read,
     resolved,
     with_bases,
@@ -86,6 +87,7 @@ class _Walk:
         self.taken_in: dict[Name, str] = {}
         self.imports: dict[str, Import] = {}
         self.texts: dict[Name, list[str]] = {}
+        self._asked: set[Name] = set()
         self._seen: set[Name] = set()
         self._rename_namesakes()
         self.visit(Name(path, "Plan"))
@@ -106,6 +108,9 @@ class _Walk:
 
     def visit(self, at: Name) -> None:
         """Take in a name and, before it, all that it needs."""
+        if at in self._asked:
+            return
+        self._asked.add(at)
         at = resolved(at)
         module = read(at.path)
         if imported := module.outer.get(at.name):
@@ -139,16 +144,22 @@ class _Walk:
 
     def _text(self, module: Module, node: ast.AST) -> list[str]:
         """A statement's lines, with the names that definitions have in this text."""
-        lines = module.text(node)
-        for name in {
+        names = {
             *names_used(node, annotations=True),
             getattr(node, "name", ""),
             *names_stored(node),
-        }:
-            at = resolved(Name(module.path, name)) if name else None
-            if at is not None and self.called.get(at, name) != name:
-                new = self.called[at]
-                lines = [re.sub(rf"(?<![\w.]){name}\b(?!=[^=])", new, line) for line in lines]
+        }
+        renamed = {
+            name: self.called[at]
+            for name in names
+            if name
+            and (at := resolved(Name(module.path, name)))
+            and self.called.get(at, name) != name
+        }
+        lines = module.text(node)
+        if renamed:  # All at once: what one is called here may be what another was.
+            old = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, renamed))})\b(?!=[^=])")
+            lines = [old.sub(lambda found: renamed[found[1]], line) for line in lines]
         return lines
 
 
@@ -254,13 +265,7 @@ def _aside(name: str, base: Name) -> str:
 def _calls_a_base(chain: Sequence[tuple[Name, ast.ClassDef]]) -> bool:
     """Whether a class calls a method of a base by the base's name."""
     bases = {at.name for at, _ in chain[1:]}
-    return any(
-        isinstance(part, ast.Attribute)
-        and isinstance(part.value, ast.Name)
-        and part.value.id in bases
-        for _, node in chain
-        for part in ast.walk(node)
-    )
+    return any(not bases.isdisjoint(names_with_parts(node)) for _, node in chain)
 
 
 def _calls_super(member: ast.FunctionDef, name: str) -> bool:
