@@ -30,13 +30,13 @@ class Kind:
     """A kernel.
 
     Attributes:
-        name: ``schedule``, ``attention`` or ``lists``.
+        name: ``schedule``, ``attention``, ``lists`` or ``prefill``.
         dtype: Of queries and cache; none of a schedule.
         share: CTAs that share keys.
         box: Keys that one load takes.
         lazy: log2 by which a row's maximum may lag behind.
-        form: Of ``lists``, what tokens are and where their lists come from; of a schedule, whether
-            it is one of lists.
+        form: Of ``lists`` and ``prefill``, what tokens are and where their lists come from; of a
+            schedule, whether it is one of lists.
         columns: Rows that are columns of the products; 0 where they are rows.
     """
 
@@ -144,14 +144,20 @@ SPARSE_ROW = LATENT + 4 * 4 + 2 * ROPE
 #: Bytes of a token whose rotary values count as values, and of those what lies in its row: past the
 #: rows of a page are the scales of its tokens.
 MODEL1, MODEL1_ROW = 584, 576
-#: Tokens in the bytes of either cache, listed in two caches, or found by a page table; and rows of
-#: 16-bit values.
-FORMS = ("656", "656-second", "656-table", "584", "584-second", "rows576", "rows512")
+#: Tokens in the bytes of either cache, listed in two caches, or found by a page table.
+FORMS = ("656", "656-second", "656-table", "584", "584-second")
+#: Rows of 16-bit values, by their width.
+ROW_FORMS = ("rows576", "rows512")
 
 
 def lists(form: str) -> Kind:
     """The kernel for tokens of a form."""
-    return Kind("lists", "bfloat16", 1, lazy=0.0 if form.startswith("rows") else LAZY, form=form)
+    return Kind("lists", "bfloat16", 1, lazy=LAZY, form=form)
+
+
+def prefill(form: str) -> Kind:
+    """The kernel for lists of rows of 16-bit values."""
+    return Kind("prefill", "bfloat16", 1, lazy=LAZY, form=form)
 
 
 def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
@@ -169,5 +175,5 @@ def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
         for n in COLUMNS_OF_FEW
         for b in boxes[1]
     ]
-    listed = [lists(form) for form in FORMS]
+    listed = [*map(lists, FORMS), *map(prefill, ROW_FORMS)]
     return [SCHEDULE, LIST_SCHEDULE, *listed, *attending, *few]
