@@ -129,6 +129,19 @@ class PrefillKernel(MergedKernel):
         ``indices`` [n,k] are lists, of which ``lengths`` [n] count if ``counted``; ``sink`` [h] is
         a logit per head if ``sunk``. ``sums`` [n,h] are natural LSEs, ``tops`` highest scores.
         """
+        q_loads, store_o = self.prepare(q, qpe, o)
+        groups = cute.ceil_div(q.shape[2], ROWS)
+        where, outputs = (indices, lengths, counted), (*store_o, sums, tops, Int32(0))
+        self.prefill(q_loads, cache, where, (sink, sunk), (), outputs, scale_log2).launch(
+            grid=(cutlass.min(workers, q.shape[0]) * groups, 1, 1),
+            block=(THREADS, 1, 1),
+            stream=stream,
+            min_blocks_per_mp=1,
+        )
+
+    @cute.jit
+    def prepare(self, q, qpe, o):
+        """Shared memory, loads of queries, and the store of outputs."""
         self.dtype = self.out_dtype = BFloat16
         self.storage = latent_storage(self.dtype, 2, self.rings, self.epilogue.fields())
         slab = cute.slice_(slab_layout(q.element_type, 1), (None, None, 0))
@@ -138,14 +151,7 @@ class PrefillKernel(MergedKernel):
             for x in (q, qpe)
         ]
         store_o = cpasync.make_tiled_tma_atom(store, as_token_rows(o), slab, (SLAB, SLAB))
-        groups = cute.ceil_div(q.shape[2], ROWS)
-        where, outputs = (indices, lengths, counted), (*store_o, sums, tops, Int32(0))
-        self.prefill((*load_q, *load_qpe), cache, where, (sink, sunk), outputs, scale_log2).launch(
-            grid=(cutlass.min(workers, q.shape[0]) * groups, 1, 1),
-            block=(THREADS, 1, 1),
-            stream=stream,
-            min_blocks_per_mp=1,
-        )
+        return (*load_q, *load_qpe), store_o
 
     # ---- device half -----------------------------------------------------------------------
     @cute.kernel
@@ -155,6 +161,7 @@ class PrefillKernel(MergedKernel):
         cache: cute.Tensor,
         where: tuple,
         sinks: tuple,
+        slots: tuple,
         outputs: tuple,
         scale_log2: Float32,
     ):
@@ -162,7 +169,7 @@ class PrefillKernel(MergedKernel):
         warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         storage = SmemAllocator().allocate(self.storage)
         self.fetch_descriptors(warp_index, (*q_loads[::2], outputs[0]))
-        work = self.work(where, outputs[2])
+        work = self.work_of(where, outputs[2])
         self.keep_sinks(storage, work, *sinks)
         self.init_barriers(storage, warp_index)
         if warp_index >= CONSUMERS // 32:
@@ -172,10 +179,14 @@ class PrefillKernel(MergedKernel):
             cute.arch.setmaxregister_increase(self.registers[0])
             for side in range_constexpr(2):
                 if warp_index // 4 == side:
-                    self.consume(storage, work, q_loads, scale_log2, outputs, side)
+                    self.consume(storage, work, q_loads, scale_log2, outputs, slots, side)
+            self.consumed(storage, work, outputs, slots)
+
+    def consumed(self, storage, work, outputs, slots):
+        """What both consumer warpgroups do after all lists: nothing, where these are whole."""
 
     @cute.jit
-    def work(self, where, sums):
+    def work_of(self, where, sums):
         """The work of this CTA."""
         lists, lengths, counted = where
         heads = sums.shape[1]
@@ -212,6 +223,7 @@ class PrefillKernel(MergedKernel):
                     marks = WARPS if self.first(i // 2, i % 2) else 0
                     cute.arch.mbarrier_init(storage.full.data_ptr() + i, PRODUCERS + marks)
                     cute.arch.mbarrier_init(storage.free.data_ptr() + i, 4)
+                self.epilogue.init(storage)
         cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
 
@@ -228,9 +240,9 @@ class PrefillKernel(MergedKernel):
         return most
 
     @cute.jit
-    def tiles(self, length):
-        """Tiles of a list; one without tokens has one, in which all is hidden."""
-        return cutlass.max(cute.ceil_div(length, KEYS), 1)
+    def span(self, work, length):
+        """First tile of a list, and one past its last; one in which all is hidden may follow."""
+        return Int32(0), cute.ceil_div(length, KEYS)
 
     # ---- producer warps --------------------------------------------------------------------
     @cute.jit
@@ -242,20 +254,23 @@ class PrefillKernel(MergedKernel):
         near = memory + (group * TOKENS + octet) * 128 + PIECE * (number ^ octet)
         into = near, near ^ (4 * PIECE)  # rows of even and of odd fours, as the swizzle has them
         found = cute.make_rmem_tensor(2, Int32)
-        found[0] = self.look(work, work.first, Int32(0), group)
-        found[1] = self.look(work, work.first, Int32(1), group)
+        start, _ = self.span(work, self.length(work, work.first))
+        found[0] = self.look(work, work.first, start, group)
+        found[1] = self.look(work, work.first, start + 1, group)
         evens, odds = Int32(0), Int32(0)  # tiles before this list
         for sequence in cutlass.range(work.first, work.count, work.step, unroll=1):
             length = self.length(work, sequence)
-            tiles = self.tiles(length)
+            start, stop = self.span(work, length)
+            length, tiles = cutlass.min(length, stop * KEYS), cutlass.max(stop - start, 1)
             pairs = (tiles + 1) // 2
             for p in cutlass.range(pairs, unroll=1):
-                even = self.token(cache, found[0], self.place(2 * p, group), length)
-                odd = self.token(cache, found[1], self.place(2 * p + 1, group), length)
+                tile = start + 2 * p
+                even = self.token(cache, found[0], self.place(tile, group), length)
+                odd = self.token(cache, found[1], self.place(tile + 1, group), length)
                 ends = p + 1 == pairs
                 following = cutlass.min(sequence + work.step, work.count - 1)
                 following = following if ends else sequence
-                ahead = Int32(0) if ends else 2 * p + 2
+                ahead = Int32(0) if ends else tile + 2
                 found[0] = self.look(work, following, ahead, group)
                 found[1] = self.look(work, following, ahead + 1, group)
                 paired = 2 * p + 1 < tiles
@@ -329,7 +344,9 @@ class PrefillKernel(MergedKernel):
         return RowsWarpgroup(*wg, highest=cute.make_rmem_tensor(2, Float32))
 
     @cute.jit
-    def consume(self, storage, work, q_tensors, scale_log2, outputs, side: cutlass.Constexpr):
+    def consume(
+        self, storage, work, q_tensors, scale_log2, outputs, slots, side: cutlass.Constexpr
+    ):
         """One warpgroup, from queries to its half of the output, list after list."""
         wg = self.views(storage, scale_log2, side)
         loads = SlabLoads(*q_tensors, shared_slabs(storage.q, self.dtype, SLABS))
@@ -339,7 +356,8 @@ class PrefillKernel(MergedKernel):
                 self.ask(storage, loads, work, work.first, True)
         taken, evens, odds = Int32(0), Int32(0), Int32(0)  # lists and tiles before this one
         for sequence in cutlass.range(work.first, work.count, work.step, unroll=1):
-            tiles = self.tiles(self.length(work, sequence))
+            start, stop = self.span(work, self.length(work, sequence))
+            tiles = cutlass.max(stop - start, 1)
             even, odd = (tiles + 1) // 2, tiles // 2
             self.begin_list(wg, storage, taken & 1)
             if const_expr(side == Side.LEFT):
@@ -360,7 +378,7 @@ class PrefillKernel(MergedKernel):
             if const_expr(self.rope and side == Side.LEFT):
                 self.ask(storage, loads, work, sequence + work.step, True)
             first = Int32(0) if even > odd else Int32(SLABS)
-            self.send(wg, storage, outputs, work, sequence, first, side)
+            self.results(wg, storage, outputs, slots, work, sequence, first, side)
             # After their last use, as the output's way out.
             if even > odd:
                 self.release(wg, Free.EVEN_LEFT + side)
@@ -503,28 +521,50 @@ class PrefillKernel(MergedKernel):
     # ---- results ---------------------------------------------------------------------------
     @cute.jit
     def complete(self, wg, storage, side: cutlass.Constexpr):
-        """Sums of both sides, the highest of all scores, and the output by its divisor."""
+        """Sums of both sides, and the highest of all scores."""
         tops = storage.tops.get_tensor(cute.make_layout((2, ROWS), stride=(ROWS, 1)))
         for r in range_constexpr(2):
             if wg.lane % 4 == 0:
                 tops[side, wg.row + 8 * r] = wg.highest[r]
         complete_sums(wg, side)
-        sinks = self.sinks(storage)
         for r in range_constexpr(2):
             wg.highest[r] = cute.arch.fmax(wg.highest[r], tops[1 - side, wg.row + 8 * r])
-            total, sunk = wg.row_sum[r], sinks[wg.row + 8 * r] - wg.row_max[r]
-            inverse = Float32(1.0) / (total + cute.math.exp2(sunk, fastmath=True))
-            wg.shrink[r] = Float32(0.0) if total == 0.0 else inverse
+
+    @cute.jit
+    def results(self, wg, storage, outputs, slots, work, sequence, first, side: cutlass.Constexpr):
+        """The output of a list, its LSE and highest score; by way of slabs from ``first`` on."""
+        for r in range_constexpr(2):
+            wg.shrink[r] = self.inverse(storage, wg.row + 8 * r, wg.row_max[r], wg.row_sum[r])
+        self.scale_out(wg)
+        self.send(wg, storage, outputs, work, sequence, first, side)
+
+    @cute.jit
+    def inverse(self, storage, row, top, total):
+        """What the output of a row is multiplied by; nothing comes of no token."""
+        sunk = cute.math.exp2(self.sinks(storage)[row] - top, fastmath=True)
+        return Float32(0.0) if total == 0.0 else Float32(1.0) / (total + sunk)
+
+    @cute.jit
+    def scale_out(self, wg):
+        """Outputs times ``shrink``."""
         for i in range_constexpr(cute.size(wg.out)):
             wg.out[i] = wg.out[i] * wg.shrink[i // 2 % 2]
 
     @cute.jit
-    def store_lse(self, wg, work, lse, sequence, tops, _):
-        """The LSE, and the highest score; plus and minus infinity where no token is."""
+    def store_lse(self, wg, work, sums, sequence, tops, _):
+        """The LSE, and the highest score, of a whole list."""
         for r in range_constexpr(2):
             row = work.block * ROWS + wg.row + 8 * r
             if (row < work.heads) & (wg.lane % 4 == 0):
-                none, unit = wg.row_sum[r] == 0.0, Float32(LN_2)
-                value = (wg.row_max[r] + cute.math.log2(wg.row_sum[r], fastmath=True)) * unit
-                lse[sequence, row] = Float32.inf if none else value
-                tops[sequence, row] = -Float32.inf if none else wg.highest[r] * unit
+                self.store_numbers(
+                    (sums, tops), sequence, row, wg.row_max[r], wg.row_sum[r], wg.highest[r]
+                )
+
+    @cute.jit
+    def store_numbers(self, outputs, sequence, row, top, total, highest):
+        """LSE and highest score of a row; plus and minus infinity where no token is."""
+        sums, tops = outputs
+        none = total == 0.0
+        value = (top + cute.math.log2(total, fastmath=True)) * Float32(LN_2)
+        sums[sequence, row] = Float32.inf if none else value
+        tops[sequence, row] = -Float32.inf if none else highest * Float32(LN_2)

@@ -104,6 +104,15 @@ def tiles_of(rows: int, alone: bool = False) -> int:
     return share * groups
 
 
+def parts_of(n: int, heads: int, k: int, sms: int) -> int:
+    """Parts that each of n lists of k tokens is cut into, where whole ones leave SMs idle.
+
+    All CTAs run at once. A part has two tiles at least, and a merge is worth two parts or more.
+    """
+    room = sms // (n * tiles_of(heads, alone=True))
+    return max(min(room, k // (2 * KEYS)), 1)
+
+
 def schedule_rows(rows: int, sms: int, alone: bool = False) -> int:
     """Rows of a schedule: one per part, then what CTAs tell each other, which is 0 between calls.
 
@@ -146,8 +155,8 @@ SPARSE_ROW = LATENT + 4 * 4 + 2 * ROPE
 MODEL1, MODEL1_ROW = 584, 576
 #: Tokens in the bytes of either cache, listed in two caches, or found by a page table.
 FORMS = ("656", "656-second", "656-table", "584", "584-second")
-#: Rows of 16-bit values, by their width.
-ROW_FORMS = ("rows576", "rows512")
+#: Rows of 16-bit values, by their width; lists of these whole, or in parts.
+ROW_FORMS = ("rows576", "rows576-parts", "rows512", "rows512-parts")
 
 
 def lists(form: str) -> Kind:

@@ -185,7 +185,9 @@ def list_prefill(
     top: torch.Tensor,
     scale: float,
 ) -> None:
-    """Latent attention of each query token over rows of 16-bit values, lists whole.
+    """Latent attention of each query token over rows of 16-bit values.
+
+    Lists are whole, but in parts where so few of them would leave most of the GPU idle.
 
     Args:
         q: Latent queries [n, 1, h, 512] in bfloat16.
@@ -205,11 +207,22 @@ def list_prefill(
     # What is not given is not read.
     counts = lists.reshape(-1)[:n] if lengths is None else lengths
     logits = lse.view(-1)[:h] if sink is None else sink
-    workers = kinds.workers_of(h, sms_of(q.device), alone=True)
+    sms, form = sms_of(q.device), f"rows{rows.shape[-1] // 2}"
+    cut = kinds.parts_of(n, h, lists.shape[1], sms)
+    given, flags = (
+        (q, qpe, rows, lists, counts, logits),
+        (int(x is not None) for x in (lengths, sink)),
+    )
+    numbers, written = (*flags, scale / kinds.LN_2), [o, lse, top]
+    if cut == 1:
+        workers = kinds.workers_of(h, sms, alone=True)
+        launch(kinds.prefill(form), *given, o, lse, top, workers, *numbers, written=written)
+        return
+    places = parts(q, h, cut * n, alone=True)
+    signals = lists.new_zeros(len(places), kinds.SIGNALS)
     launch(
-        kinds.prefill(f"rows{rows.shape[-1] // 2}"), q, qpe, rows, lists, counts, logits, o, lse,
-        top, workers, int(lengths is not None), int(sink is not None), scale / kinds.LN_2,
-        written=[o, lse, top],
+        kinds.prefill(f"{form}-parts"), *given, places, signals, o, lse, top, cut, *numbers,
+        written=[places, signals, *written],
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1Kernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
 from mla_var3.kernel.cute_python.kit.prefill import PrefillKernel
+from mla_var3.kernel.cute_python.kit.prefill_parts import PartsKernel
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
 from mla_var3.kernel.cute_python.kit.units import UnitsKernel
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v22.flash_mla_v22 import Plan
@@ -57,7 +58,9 @@ def host(kind: Kind) -> Any:
         case "lists":
             return listed(kind)
         case "prefill":
-            return PrefillKernel(kind.lazy, kind.form == "rows576")
+            rows, _, cut = kind.form.partition("-")
+            kernel = PartsKernel if cut else PrefillKernel
+            return kernel(kind.lazy, rows == "rows576")
     if kind.columns:
         return ThinPagedKernel(kind.columns, kind.box)
     return UnitsKernel(kind.lazy, kind.share, kind.box)
@@ -100,12 +103,13 @@ def examples(kind: Kind) -> tuple[Any, ...]:
     if kind.name == "schedule":
         return lengths, cuts
     o, lse = made(kind.torch_dtype, 2, 1, 64, 512), made(numbers[1], 2, 64, 1, 1)
+    left = made(numbers[1], 4, PLACE), made(numbers[0], 4, SIGNALS)
     if kind.name == "prefill":
         q, sums = made(kind.torch_dtype, 2, 1, 64, 576), made(numbers[1], 2, 64)
-        cache = made(torch.uint8, 1, 64, 1152 if kind.form == "rows576" else 1024)
+        cache = made(torch.uint8, 1, 64, 1152 if kind.form.startswith("rows576") else 1024)
         where = cache, made(numbers[0], 2, 64), lengths, made(numbers[1], 64)
-        return q[..., :512], q[..., 512:], *where, o, sums, sums, 1, 0, 0, 1.0
-    left = made(numbers[1], 4, PLACE), made(numbers[0], 4, SIGNALS)
+        left = left if kind.form.endswith("parts") else ()
+        return q[..., :512], q[..., 512:], *where, *left, o, sums, sums, 1, 0, 0, 1.0
     if kind.name == "lists":
         q = made(kind.torch_dtype, 2, 1, 64, 576)
         tokens = kind.form.partition("-")[0]
