@@ -223,7 +223,7 @@ def list_prefill(
     signals = lists.new_zeros(len(places), kinds.SIGNALS)
     launch(
         kinds.prefill(f"{form}-parts"), *given, places, signals, o, lse, top, cut, *numbers,
-        written=[places, signals, *written],
+        written=[places, *written],
     )  # fmt: skip
 
 
