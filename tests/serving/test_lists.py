@@ -235,11 +235,7 @@ class TestInTheEmulator:
     def test_a_dense_cache_in_fp8(self):
         dense_fp8(True)
 
-    @pytest.mark.exhaustive
-    @pytest.mark.parametrize("width", [LATENT, WIDTH])
-    def test_rows(self, width):
-        prefill(width, False, True)
-
 
 def test_every_form_is_a_kind():
     assert {kinds.lists(form) for form in kinds.FORMS} <= set(kinds.every())
+    assert {kinds.prefill(form) for form in kinds.ROW_FORMS} <= set(kinds.every())
