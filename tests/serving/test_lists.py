@@ -151,7 +151,8 @@ def test_rows_in_bfloat16(by_reference, width, sink, counted):
 @pytest.mark.parametrize(
     ("n", "heads", "k", "parts"),
     [(1, 128, 2048, 16), (1, 64, 512, 4), (33, 128, 2048, 2), (34, 128, 2048, 1), (1, 64, 70, 1),
-     (66, 64, 2048, 2), (67, 64, 2048, 1), (4096, 128, 2048, 1), (4, 200, 1024, 8)],
+     (66, 64, 2048, 2), (67, 64, 2048, 1), (4096, 128, 2048, 1), (4, 200, 1024, 8),
+     (64, 64, 512, 1), (16, 64, 1024, 8), (66, 64, 1024, 1), (1, 64, 300, 1)],
 )  # fmt: skip
 def test_few_lists_are_cut_so_that_no_sm_is_idle(n, heads, k, parts):
     assert kinds.parts_of(n, heads, k, 132) == parts
@@ -159,8 +160,8 @@ def test_few_lists_are_cut_so_that_no_sm_is_idle(n, heads, k, parts):
 
 def test_few_lists_are_launched_in_parts(by_reference, monkeypatch):
     monkeypatch.setattr(launching, "EMULATED_SMS", 4)
-    prefill(WIDTH, True, True, n=1, k=300, counts=(299,))
-    prefill(LATENT, False, False, n=2, k=300)
+    prefill(WIDTH, True, True, n=1, k=800, counts=(799,))
+    prefill(LATENT, False, False, n=1, k=800)
     assert [kind.form for kind in by_reference] == ["rows576-parts", "rows512-parts"]
 
 
@@ -214,10 +215,12 @@ class TestInTheEmulator:
 
     def test_rows_in_parts_of_which_some_are_empty(self, monkeypatch):
         monkeypatch.setattr(launching, "EMULATED_SMS", 6)
+        monkeypatch.setattr(kinds, "MERGE", 0)
         prefill(LATENT, True, True, n=2, k=400, counts=(400, 65))
 
     def test_rows_of_more_heads_than_a_tile_in_parts(self, monkeypatch):
         monkeypatch.setattr(launching, "EMULATED_SMS", 4)
+        monkeypatch.setattr(kinds, "MERGE", 0)
         prefill(WIDTH, True, False, n=1, k=300, heads=80)
 
     @pytest.mark.exhaustive
