@@ -55,8 +55,8 @@ def page(site: Site, source: str) -> Page:
         f"{NOISE:.1%}.",
         SIZES,
         "Dense attention alone. Sparse decode beside FlashMLA stands [with the calls of servers]"
-        f"({link('docs/serving.md#where-it-stands')}), in trials without a record; sparse prefill "
-        "was not timed here.",
+        f"({link('docs/serving.md#where-it-stands')}), in trials without a record, and so does "
+        "sparse prefill.",
         conditions.section(site, _pairs(site, first, alike(site, WORKLOAD.key)), name),
         by_language.section(site, link),
         *parts,

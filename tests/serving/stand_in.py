@@ -21,6 +21,8 @@ def launched(kind, *values, written):
         attention(*values)
     elif kind.name == "lists":
         lists(kind.form, *values)
+    elif kind.name == "prefill":
+        prefill(kind.form, *values)
 
 
 def attention(
@@ -56,7 +58,7 @@ def attention(
 def lists(form, q, qpe, cache, other, tokens, others, firsts, lengths, *rest):
     """Results at once, of each list in a form."""
     _, _, _, o, lse, scale_log2, unit, none = rest
-    width = q.shape[-1] if form in ("584", "584-second", "rows512") else WIDTH
+    width = q.shape[-1] if form in ("584", "584-second") else WIDTH
     keys, more = (as_keys(form, x).flatten(0, 1) for x in (cache, other))
     for i, (first, length) in enumerate(zip(firsts.tolist(), lengths.tolist(), strict=True)):
         if form.endswith("table"):
@@ -72,9 +74,22 @@ def lists(form, q, qpe, cache, other, tokens, others, firsts, lengths, *rest):
         found, sums = wanted(queries, own, own[:, :LATENT], scale, False)
         o[i, 0] = found[0].to(o.dtype)
         lse[i, :, 0, 0] = (sums[0] / kinds.LN_2 * unit).masked_fill(sums[0] == -math.inf, none)
-        if form.startswith("rows"):
-            scores = queries[0].double() @ own.double().T * scale
-            lse[i, :, 0, 1] = scores.amax(-1) if len(own) else -math.inf
+
+
+def prefill(form, q, qpe, cache, tokens, lengths, sink, *rest):
+    """Results at once, of each list of rows."""
+    o, lse, top, _, counted, sunk, scale_log2 = rest[-7:]
+    width, scale = (LATENT if form.startswith("rows512") else WIDTH), scale_log2 * kinds.LN_2
+    rows = cache[0].contiguous().view(torch.bfloat16).float()
+    for i, listed in enumerate(tokens):
+        own = rows[named(listed[: lengths[i].clamp(min=0)] if counted else listed, len(rows))]
+        queries = torch.cat([q[i, 0], qpe[i, 0]], -1)[None, :, :width]
+        found, sums = wanted(queries, own, own[:, :LATENT], scale, False)
+        share = torch.sigmoid(sums[0] - sink).nan_to_num(0.0)[:, None] if sunk else 1.0
+        o[i, 0] = (found[0] * share).to(o.dtype)
+        lse[i] = sums[0].masked_fill(sums[0] == -math.inf, math.inf)
+        scores = queries[0].double() @ own.double().T * scale
+        top[i] = scores.amax(-1) if len(own) else -math.inf
 
 
 def named(tokens, count):
@@ -84,8 +99,6 @@ def named(tokens, count):
 
 def as_keys(form, cache):
     """Tokens of a cache in fp32, [pages, page, width]."""
-    if form.startswith("rows"):
-        return cache.contiguous().view(torch.bfloat16).float()
     if form.startswith("656"):
         return unpacked(cache)
     pages, page, row = cache.shape

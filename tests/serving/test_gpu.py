@@ -166,6 +166,13 @@ class TestLists:
     def test_rows_in_bfloat16(self, width):
         test_lists.prefill(width, True, True)
 
+    @pytest.mark.parametrize("width", [LATENT, WIDTH])
+    @pytest.mark.parametrize(("n", "heads"), [(1, 128), (9, 80), (200, 64)])
+    def test_rows_whole_and_in_parts(self, width, n, heads):
+        counts = [1 + 701 * i % 2048 for i in range(n)]
+        test_lists.prefill(width, True, True, n=n, k=2048, counts=counts, heads=heads)
+        test_lists.prefill(width, False, False, n=n, k=2048, counts=counts, heads=heads)
+
 
 @pytest.mark.parametrize(
     ("lengths", "s", "h"), [([4096] * 32, 1, 128), ([9000, 100, 5000], 2, 64), ([40000], 1, 16)]

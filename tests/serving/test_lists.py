@@ -115,18 +115,18 @@ def test_a_dense_cache_in_fp8(by_reference, causal):
     assert [kind.form for kind in by_reference] == ["lists", "656-table"]
 
 
-def prefill(width, sink, counted):
+def prefill(width, sink, counted, *, n=3, k=70, counts=(70, 70, 33), heads=H):
     """Attention over lists of rows in bfloat16, checked."""
     torch.manual_seed(0)
-    n, tokens, k = 3, 100, 70
-    kv, q = torch.randn(tokens, 1, width).bfloat16(), torch.randn(n, H, width).bfloat16()
-    indices = torch.randint(0, tokens, (n, 1, k), dtype=torch.int32)
-    indices[0, 0, :2], indices[1] = torch.tensor([-1, 2147480000]), tokens
-    counts, logits = (k, k, 33), torch.randn(H) if sink else None
+    tokens = 100
+    kv, q = torch.randn(tokens, 1, width).bfloat16(), torch.randn(n, heads, width).bfloat16()
+    indices = torch.randint(1, tokens, (n, 1, k), dtype=torch.int32)
+    indices[0, 0, :2], indices[1:2] = torch.tensor([-1, 2147480000]), tokens
+    kv[0], logits = math.nan, torch.randn(heads) if sink else None  # a row that no list names
     o, top, lse = flashmla.flash_mla_sparse_fwd(
         q, kv, indices, 0.05, attn_sink=logits, topk_length=vector(*counts) if counted else None
     )
-    assert (o.shape, top.shape, lse.shape) == ((n, H, LATENT), (n, H), (n, H))
+    assert (o.shape, top.shape, lse.shape) == ((n, heads, LATENT), (n, heads), (n, heads))
     for i in range(n):
         named = indices[i, 0, : counts[i] if counted else k]
         keys = kv[named[(named >= 0) & (named < tokens)].long(), 0]
@@ -136,7 +136,7 @@ def prefill(width, sink, counted):
             expected = expected * torch.sigmoid(sums[0] - logits).nan_to_num(0.0)[:, None]
         assert torch.allclose(o[i].double(), expected[0], rtol=1e-2, atol=2e-2)
         assert torch.allclose(lse[i].double(), sums[0].masked_fill(sums[0] == -math.inf, math.inf))
-        highest = scores.amax(-1) if len(keys) else torch.full((H,), -math.inf).double()
+        highest = scores.amax(-1) if len(keys) else torch.full((heads,), -math.inf).double()
         assert torch.allclose(top[i].double(), highest, atol=1e-3)
 
 
@@ -145,7 +145,24 @@ def prefill(width, sink, counted):
 @pytest.mark.parametrize("width", [LATENT, WIDTH])
 def test_rows_in_bfloat16(by_reference, width, sink, counted):
     prefill(width, sink, counted)
-    assert [kind.form for kind in by_reference] == [f"rows{width}"]
+    assert [kind.key for kind in by_reference] == [f"prefill-bfloat16-share1-rows{width}"]
+
+
+@pytest.mark.parametrize(
+    ("n", "heads", "k", "parts"),
+    [(1, 128, 2048, 16), (1, 64, 512, 4), (33, 128, 2048, 2), (34, 128, 2048, 1), (1, 64, 70, 1),
+     (66, 64, 2048, 2), (67, 64, 2048, 1), (4096, 128, 2048, 1), (4, 200, 1024, 8),
+     (64, 64, 512, 1), (16, 64, 1024, 8), (66, 64, 1024, 1), (1, 64, 300, 1)],
+)  # fmt: skip
+def test_few_lists_are_cut_so_that_no_sm_is_idle(n, heads, k, parts):
+    assert kinds.parts_of(n, heads, k, 132) == parts
+
+
+def test_few_lists_are_launched_in_parts(by_reference, monkeypatch):
+    monkeypatch.setattr(launching, "EMULATED_SMS", 4)
+    prefill(WIDTH, True, True, n=1, k=800, counts=(799,))
+    prefill(LATENT, False, False, n=1, k=800)
+    assert [kind.form for kind in by_reference] == ["rows576-parts", "rows512-parts"]
 
 
 @pytest.mark.parametrize(
@@ -193,6 +210,25 @@ class TestInTheEmulator:
     def test_what_no_list_names_may_be_anything(self):
         sparse(WIDTH, False, True, poisoned=True)
 
+    def test_rows_with_a_sink_list_after_list(self):
+        prefill(WIDTH, True, True, n=4, k=200, counts=(200, 130, 0, 63))
+
+    def test_rows_in_parts_of_which_some_are_empty(self, monkeypatch):
+        monkeypatch.setattr(launching, "EMULATED_SMS", 6)
+        monkeypatch.setattr(kinds, "MERGE", 0)
+        prefill(LATENT, True, True, n=2, k=400, counts=(400, 65))
+
+    def test_rows_of_more_heads_than_a_tile_in_parts(self, monkeypatch):
+        monkeypatch.setattr(launching, "EMULATED_SMS", 4)
+        monkeypatch.setattr(kinds, "MERGE", 0)
+        prefill(WIDTH, True, False, n=1, k=300, heads=80)
+
+    @pytest.mark.exhaustive
+    @pytest.mark.parametrize("width", [LATENT, WIDTH])
+    @pytest.mark.parametrize("counted", [False, True])
+    def test_rows(self, width, counted):
+        prefill(width, counted, counted)
+
     @pytest.mark.exhaustive
     @pytest.mark.parametrize(("width", "second"), [(LATENT, False), (WIDTH, True)])
     def test_forms(self, width, second):
@@ -202,11 +238,7 @@ class TestInTheEmulator:
     def test_a_dense_cache_in_fp8(self):
         dense_fp8(True)
 
-    @pytest.mark.exhaustive
-    @pytest.mark.parametrize("width", [LATENT, WIDTH])
-    def test_rows(self, width):
-        prefill(width, False, True)
-
 
 def test_every_form_is_a_kind():
     assert {kinds.lists(form) for form in kinds.FORMS} <= set(kinds.every())
+    assert {kinds.prefill(form) for form in kinds.ROW_FORMS} <= set(kinds.every())

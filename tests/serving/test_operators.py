@@ -29,12 +29,25 @@ def arguments(lengths=(70, 3), s=1, h=16):
     )  # fmt: skip
 
 
+def rows_of(few, n=2, h=16):
+    """Those of ``list_prefill``, with lengths and a sink or without."""
+    q, rows = torch.randn(n, 1, h, WIDTH).bfloat16(), torch.randn(1, 50, WIDTH).bfloat16()
+    lists = torch.randint(0, 50, (n, 30), dtype=torch.int32)
+    return (
+        q[..., :LATENT], q[..., LATENT:], rows.view(torch.uint8), lists,
+        vector(30, 3) if few else None, torch.randn(h) if few else None,
+        torch.zeros(n, 1, h, LATENT, dtype=q.dtype), torch.zeros(n, h), torch.zeros(n, h), 0.1,
+    )  # fmt: skip
+
+
 TESTS = ("test_schema", "test_faketensor")
 
 
 def test_torch_finds_no_fault_with_them(by_reference):
     torch.library.opcheck(operators.even_schedule, (vector(70, 3), 16), test_utils=TESTS)
     torch.library.opcheck(operators.paged_decode, arguments(), test_utils=TESTS)
+    for few in (False, True):
+        torch.library.opcheck(operators.list_prefill, rows_of(few), test_utils=TESTS)
 
 
 def test_a_decoding_step_is_one_graph(by_reference):

@@ -1,9 +1,9 @@
 """Kernels of latent attention over lists of tokens in the forms that servers keep caches in.
 
 A list is that of two caches, one after the other, or what a page table says. Tokens are rows of 656
-bytes (512 values in e4m3, four scales in fp32, 64 rotary values), of 584 bytes (448 values in e4m3,
-64 rotary values, and a scale in ue8m0 per 64 values, which lies past the rows of its page), or of
-16-bit values. What producers do with them is in ``list_window`` and ``list_rows``.
+bytes (512 values in e4m3, four scales in fp32, 64 rotary values) or of 584 bytes (448 values in
+e4m3, 64 rotary values, and a scale in ue8m0 per 64 values, which lies past the rows of its page).
+What producers do with them is in ``list_window``; rows of 16-bit values are those of ``prefill``.
 """
 
 from __future__ import annotations

@@ -382,14 +382,10 @@ def flash_mla_sparse_fwd(
     rows = kv.view(len(kv), width).view(torch.uint8).unsqueeze(0)
     if not len(kv) or not k:
         rows, lists = rows.new_zeros(1, 1, 2 * width), lists.new_full((n, 1), -1)
-    lengths = lists.new_full((n,), k) if topk_length is None else topk_length.clamp(0, k)
     o = q.new_empty(n, 1, h, LATENT)
-    found = q.new_empty(n, h, 1, 2, dtype=torch.float32)
-    cuts = operators.whole_lists(n, h, q.device)
-    operators.list_decode(
-        queries[..., :LATENT], _rotary(queries), rows, rows, lists, lists, lengths, lengths, cuts,
-        o, found, sm_scale, math.inf, f"rows{width}",
+    lse, top = (q.new_empty(n, h, dtype=torch.float32) for _ in range(2))
+    operators.list_prefill(
+        queries[..., :LATENT], _rotary(queries), rows, lists, topk_length, attn_sink, o, lse, top,
+        sm_scale,
     )  # fmt: skip
-    lse, top = found[:, :, 0].unbind(-1)
-    o, _ = _with_sink(o, lse.unsqueeze(-1), attn_sink)
-    return o.squeeze(1), top.contiguous(), lse.contiguous()
+    return o.squeeze(1), top, lse

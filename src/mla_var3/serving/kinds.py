@@ -21,6 +21,9 @@ LN_2 = 0.6931471805599453
 PLACE, SIGNALS = 2 * ROWS + ROWS * LATENT // 2, 4
 #: Rows that are columns of the products rather than rows: so few that most of a tile were padding.
 COLUMNS_OF_FEW = (16, 32)
+#: Tiles that a merge of few parts takes as long as, and CTAs with which it takes one more: on an
+#: H200, 2026-11-27, merges of 4 to 132 parts took 9 to 17 us, a tile 1.7.
+MERGE, MERGE_CTAS = 5, 25
 #: Page sizes below a tile that a load takes whole.
 SMALL_PAGES = (1, 2, 4, 8, 16, 32)
 
@@ -30,13 +33,13 @@ class Kind:
     """A kernel.
 
     Attributes:
-        name: ``schedule``, ``attention`` or ``lists``.
+        name: ``schedule``, ``attention``, ``lists`` or ``prefill``.
         dtype: Of queries and cache; none of a schedule.
         share: CTAs that share keys.
         box: Keys that one load takes.
         lazy: log2 by which a row's maximum may lag behind.
-        form: Of ``lists``, what tokens are and where their lists come from; of a schedule, whether
-            it is one of lists.
+        form: Of ``lists`` and ``prefill``, what tokens are and where their lists come from; of a
+            schedule, whether it is one of lists.
         columns: Rows that are columns of the products; 0 where they are rows.
     """
 
@@ -104,6 +107,19 @@ def tiles_of(rows: int, alone: bool = False) -> int:
     return share * groups
 
 
+def parts_of(n: int, heads: int, k: int, sms: int) -> int:
+    """Parts that each of n lists of k tokens is cut into, where whole ones leave SMs idle.
+
+    All CTAs run at once. A part has two tiles at least. A merge takes as long as some tiles, more
+    of them the more CTAs leave parts, so that lists stay whole where parts save fewer.
+    """
+    rows, tiles = n * tiles_of(heads, alone=True), -(-k // KEYS)
+    parts = min(sms // rows, tiles // 2)
+    if parts < 2:
+        return 1
+    return parts if tiles - -(-tiles // parts) > MERGE + parts * rows // MERGE_CTAS else 1
+
+
 def schedule_rows(rows: int, sms: int, alone: bool = False) -> int:
     """Rows of a schedule: one per part, then what CTAs tell each other, which is 0 between calls.
 
@@ -144,14 +160,20 @@ SPARSE_ROW = LATENT + 4 * 4 + 2 * ROPE
 #: Bytes of a token whose rotary values count as values, and of those what lies in its row: past the
 #: rows of a page are the scales of its tokens.
 MODEL1, MODEL1_ROW = 584, 576
-#: Tokens in the bytes of either cache, listed in two caches, or found by a page table; and rows of
-#: 16-bit values.
-FORMS = ("656", "656-second", "656-table", "584", "584-second", "rows576", "rows512")
+#: Tokens in the bytes of either cache, listed in two caches, or found by a page table.
+FORMS = ("656", "656-second", "656-table", "584", "584-second")
+#: Rows of 16-bit values, by their width; lists of these whole, or in parts.
+ROW_FORMS = ("rows576", "rows576-parts", "rows512", "rows512-parts")
 
 
 def lists(form: str) -> Kind:
     """The kernel for tokens of a form."""
-    return Kind("lists", "bfloat16", 1, lazy=0.0 if form.startswith("rows") else LAZY, form=form)
+    return Kind("lists", "bfloat16", 1, lazy=LAZY, form=form)
+
+
+def prefill(form: str) -> Kind:
+    """The kernel for lists of rows of 16-bit values."""
+    return Kind("prefill", "bfloat16", 1, lazy=LAZY, form=form)
 
 
 def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
@@ -169,5 +191,5 @@ def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
         for n in COLUMNS_OF_FEW
         for b in boxes[1]
     ]
-    listed = [lists(form) for form in FORMS]
+    listed = [*map(lists, FORMS), *map(prefill, ROW_FORMS)]
     return [SCHEDULE, LIST_SCHEDULE, *listed, *attending, *few]

@@ -148,10 +148,9 @@ def list_decode(
         other_lists: Tokens of the second cache's lists, likewise.
         firsts: How many of each first list count, [n] in int32.
         lengths: The same filled up to whole tiles, and how many of the second list count.
-        cuts: By ``even_schedule`` of ``lengths`` and h rows, alone; or ``whole_lists``.
+        cuts: By ``even_schedule`` of ``lengths`` and h rows, alone.
         o: Output [n, 1, h, 512].
-        lse: Natural logarithm of the sum of exponentials [n, h, 1, 1] in fp32; for rows of 16-bit
-            values [n, h, 1, 2] with the highest score.
+        lse: Natural logarithm of the sum of exponentials [n, h, 1, 1] in fp32.
         scale: Softmax scale.
         empty: The LSE of a list without tokens.
         form: What tokens are.
@@ -161,7 +160,7 @@ def list_decode(
         return
     workers = len(cuts) // (1 + 2 * kinds.tiles_of(h, alone=True))
     signals, cuts = cuts[workers:].view(-1, kinds.SIGNALS), cuts[:workers]
-    places = parts(q, h, 0 if form.startswith("rows") else workers, alone=True)
+    places = parts(q, h, workers, alone=True)
     launch(
         kinds.lists(form), q, qpe, cache, other, lists, other_lists, firsts, lengths, cuts, places,
         signals, o, lse, scale / kinds.LN_2, kinds.LN_2, empty, written=[places, o, lse],
@@ -173,15 +172,64 @@ def _(*_: object) -> None:
     return None
 
 
-def whole_lists(n: int, h: int, device: torch.device) -> torch.Tensor:
-    """A schedule of n lists in which none is cut, each worker about as many."""
-    workers = min(kinds.workers_of(h, sms_of(device), alone=True), max(n, 1))
-    ends = torch.arange(workers + 1, device=device) * n // workers
-    rows = workers * (1 + 2 * kinds.tiles_of(h, alone=True))
-    made = torch.zeros(rows, kinds.COLUMNS, dtype=torch.int32, device=device)
-    cuts = made[:workers]
-    cuts[:, 0], cuts[:, 2], cuts[:, 4:6] = ends[:-1], ends[1:], -1
-    return made
+@operator(mutates=("o", "lse", "top"))
+def list_prefill(
+    q: torch.Tensor,
+    qpe: torch.Tensor,
+    rows: torch.Tensor,
+    lists: torch.Tensor,
+    lengths: torch.Tensor | None,
+    sink: torch.Tensor | None,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    top: torch.Tensor,
+    scale: float,
+) -> None:
+    """Latent attention of each query token over rows of 16-bit values.
+
+    Lists are whole, but in parts where so few of them would leave most of the GPU idle.
+
+    Args:
+        q: Latent queries [n, 1, h, 512] in bfloat16.
+        qpe: Rotary queries [n, 1, h, 64]; any where rows are 512 wide.
+        rows: Bytes of rows [1, tokens, 1152 or 1024].
+        lists: Tokens of each list, [n, k] in int32.
+        lengths: How many of each list count, [n] in int32; all where there are none.
+        sink: A logit per head that takes weight and gives no value, [h] in fp32.
+        o: Output [n, 1, h, 512].
+        lse: Natural logarithm of the sum of exponentials [n, h] in fp32.
+        top: Each row's highest score, likewise.
+        scale: Softmax scale.
+    """
+    n, _, h, _ = q.shape
+    if not n:
+        return
+    # What is not given is not read.
+    counts = lists.reshape(-1)[:n] if lengths is None else lengths
+    logits = lse.view(-1)[:h] if sink is None else sink
+    sms, form = sms_of(q.device), f"rows{rows.shape[-1] // 2}"
+    cut = kinds.parts_of(n, h, lists.shape[1], sms)
+    given, flags = (
+        (q, qpe, rows, lists, counts, logits),
+        (int(x is not None) for x in (lengths, sink)),
+    )
+    numbers, written = (*flags, scale / kinds.LN_2), [o, lse, top]
+    if cut == 1:
+        # Where lengths differ, the GPU gives each CTA that ends a list of its own to follow it.
+        workers = n if lengths is not None else kinds.workers_of(h, sms, alone=True)
+        launch(kinds.prefill(form), *given, o, lse, top, workers, *numbers, written=written)
+        return
+    places = parts(q, h, cut * n, alone=True)
+    signals = lists.new_zeros(len(places), kinds.SIGNALS)
+    launch(
+        kinds.prefill(f"{form}-parts"), *given, places, signals, o, lse, top, cut, *numbers,
+        written=[places, *written],
+    )  # fmt: skip
+
+
+@torch.library.register_fake("mla_var3::list_prefill")
+def _(*_: object) -> None:
+    return None
 
 
 def parts(like: torch.Tensor, rows: int, workers: int, alone: bool = False) -> torch.Tensor:

@@ -13,9 +13,10 @@ import torch
 
 from mla_var3.errors import ToolchainError
 from mla_var3.kernel.cute_python.kit.even import Even
-from mla_var3.kernel.cute_python.kit.list_rows import RowsKernel
 from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1Kernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
+from mla_var3.kernel.cute_python.kit.prefill import PrefillKernel
+from mla_var3.kernel.cute_python.kit.prefill_parts import PartsKernel
 from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
 from mla_var3.kernel.cute_python.kit.units import UnitsKernel
 from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v22.flash_mla_v22 import Plan
@@ -27,7 +28,14 @@ from mla_var3.runtime.cute_kernel import Dynamic
 from mla_var3.serving.kinds import COLUMNS, MODEL1_ROW, PLACE, SIGNALS, SPARSE_ROW, Kind
 
 #: As ``paged_plan.GIVEN``: what kernels of lists take beside it.
-GIVEN = {"other": ((0, 1), 16), "other_indices": ((0, 1), 0), "firsts": ((0,), 0)}
+GIVEN = {
+    "other": ((0, 1), 16),
+    "other_indices": ((0, 1), 0),
+    "firsts": ((0,), 0),
+    "sink": ((0,), 0),
+    "sums": ((0, 1), 0),
+    "tops": ((0, 1), 0),
+}
 
 #: Costs of parts of lists, whose merge is that of ``sparse_mla``.
 LISTS = Even(2, least=4, join=6, each=2)
@@ -49,6 +57,10 @@ def host(kind: Kind) -> Any:
             return LISTS if kind.form else Plan.schedule
         case "lists":
             return listed(kind)
+        case "prefill":
+            rows, _, cut = kind.form.partition("-")
+            kernel = PartsKernel if cut else PrefillKernel
+            return kernel(kind.lazy, rows == "rows576")
     if kind.columns:
         return ThinPagedKernel(kind.columns, kind.box)
     return UnitsKernel(kind.lazy, kind.share, kind.box)
@@ -57,8 +69,6 @@ def host(kind: Kind) -> Any:
 def listed(kind: Kind) -> Any:
     """The host function of lists in a form."""
     tokens, _, source = kind.form.partition("-")
-    if tokens.startswith("rows"):
-        return RowsKernel(kind.lazy, tokens == "rows576")
     kernel = Model1Kernel if tokens == "584" else ListWindowKernel
     return kernel(kind.lazy, source == "second", source == "table")
 
@@ -94,14 +104,19 @@ def examples(kind: Kind) -> tuple[Any, ...]:
         return lengths, cuts
     o, lse = made(kind.torch_dtype, 2, 1, 64, 512), made(numbers[1], 2, 64, 1, 1)
     left = made(numbers[1], 4, PLACE), made(numbers[0], 4, SIGNALS)
+    if kind.name == "prefill":
+        q, sums = made(kind.torch_dtype, 2, 1, 64, 576), made(numbers[1], 2, 64)
+        cache = made(torch.uint8, 1, 64, 1152 if kind.form.startswith("rows576") else 1024)
+        where = cache, made(numbers[0], 2, 64), lengths, made(numbers[1], 64)
+        left = left if kind.form.endswith("parts") else ()
+        return q[..., :512], q[..., 512:], *where, *left, o, sums, sums, 1, 0, 0, 1.0
     if kind.name == "lists":
         q = made(kind.torch_dtype, 2, 1, 64, 576)
         tokens = kind.form.partition("-")[0]
-        width = {"656": SPARSE_ROW, "584": MODEL1_ROW, "rows576": 1152, "rows512": 1024}[tokens]
+        width = {"656": SPARSE_ROW, "584": MODEL1_ROW}[tokens]
         cache, lists = made(torch.uint8, 4, 64, width), made(numbers[0], 2, 64)
-        sums = made(numbers[1], 2, 64, 1, 2 if tokens.startswith("rows") else 1)
         where = cache, cache, lists, lists, lengths, lengths, cuts
-        return q[..., :512], q[..., 512:], *where, *left, o, sums, 1.0, 1.0, 0.0
+        return q[..., :512], q[..., 512:], *where, *left, o, lse, 1.0, 1.0, 0.0
     q, cache = made(kind.torch_dtype, 2, 1, 64, 576), made(kind.torch_dtype, 4, 64, 576)
     queries, keys = (q[..., :512], q[..., 512:]), (cache[..., :512], cache[..., 512:])
     where = made(numbers[0], 2, 2), lengths, cuts
