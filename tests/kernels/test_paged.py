@@ -16,7 +16,7 @@ from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vecto
 from mla_var3.emulator import Options
 from mla_var3.emulator.options import DEFAULT, STRICT
 from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v22.flash_mla_v22 import Plan
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v23.flash_mla_v23 import Plan
 from mla_var3.serving import flashmla, kinds, launching, operators
 
 from .attention_cases import assert_merged
@@ -213,10 +213,18 @@ def test_lists_of_tokens(h, counts):
 
 
 @pytest.mark.parametrize(
-    ("h", "s", "share"), [(48, 1, 1), (128, 1, 2), (48, 4, 1), (80, 4, 1), (64, 4, 2)]
+    ("h", "s", "share", "single"),
+    [(48, 1, 1, 0), (128, 1, 2, 0), (48, 4, 2, 64), (80, 4, 2, 64), (64, 4, 2, 0)],
 )
-def test_an_odd_number_of_row_tiles_shares_nothing(h, s, share):
+def test_all_row_tiles_but_an_odd_one_share_keys(h, s, share, single):
     plan = Plan(b=2, h=h, s=s, t=300, page=64)
     assert plan.share == share
-    assert plan.groups(share) * share == plan.row_tiles == kinds.tiles_of(h * s)
-    assert kinds.attention("bfloat16", h * s, 64, False).share == share
+    assert plan.leftover == (single > 0)
+    assert plan.groups(share) * share == kinds.tiles_of(h * s)
+    kind = kinds.attention("bfloat16", h * s, 64, False)
+    assert (kind.share, kind.single) == (share, single)
+    workers = len(plan.cuts())
+    assert workers == kinds.workers_of(h * s, plan.target.sm_count)
+    # Pairs, then single tiles, two to a cluster, all of which run at once.
+    clusters = workers * (plan.row_tiles // 2) + -(-workers * (plan.row_tiles % 2) // 2)
+    assert share == 1 or 2 * clusters <= plan.target.sm_count

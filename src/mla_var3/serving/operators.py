@@ -49,7 +49,7 @@ def even_schedule(lengths: torch.Tensor, rows: int, alone: bool = False) -> torc
     """
     sms = sms_of(lengths.device)
     made = lengths.new_zeros(kinds.schedule_rows(rows, sms, alone), kinds.COLUMNS)
-    cuts = made[: kinds.workers_of(rows, sms, alone)]
+    cuts = made[: kinds.workers_of(rows, sms)]
     schedule = kinds.LIST_SCHEDULE if alone else kinds.SCHEDULE
     launch(schedule, lengths, cuts, written=[cuts])
     return made
@@ -175,7 +175,7 @@ def _(*_: object) -> None:
 
 def whole_lists(n: int, h: int, device: torch.device) -> torch.Tensor:
     """A schedule of n lists in which none is cut, each worker about as many."""
-    workers = min(kinds.workers_of(h, sms_of(device), alone=True), max(n, 1))
+    workers = min(kinds.workers_of(h, sms_of(device)), max(n, 1))
     ends = torch.arange(workers + 1, device=device) * n // workers
     rows = workers * (1 + 2 * kinds.tiles_of(h, alone=True))
     made = torch.zeros(rows, kinds.COLUMNS, dtype=torch.int32, device=device)
