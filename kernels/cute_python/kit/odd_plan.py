@@ -44,7 +44,11 @@ class OddPlan(EitherPlan):
         return self.bind(
             "attention",
             self.odd.paged_attention,
-            lambda x: self.odd(x.lazy, x.box, single, x.keep),
+            lambda x: (
+                self.odd(x.lazy, x.box, single, x.keep)
+                if x.share > 1
+                else self.kernel(x.lazy, x.share, x.box, x.keep)
+            ),
             {
                 **dict(zip(names, inputs, strict=True)),
                 **exchanged(self.cuts(), tiles, self.place, device),
