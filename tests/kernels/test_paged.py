@@ -16,12 +16,15 @@ from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vecto
 from mla_var3.emulator import Options
 from mla_var3.emulator.options import DEFAULT, STRICT
 from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v22.flash_mla_v22 import Plan
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v23.flash_mla_v23 import Plan
 from mla_var3.serving import flashmla, kinds, launching, operators
 
 from .attention_cases import assert_merged
 
 LENGTHS = st.lists(st.integers(0, 4000), min_size=1, max_size=12)
+
+#: How the host cuts, for v13 to v22 and from v23 on.
+CUTS = (even_cuts, Plan.schedule.rows)
 
 
 def tiles_of(lengths):
@@ -38,19 +41,21 @@ def parts(cuts, tiles):
             )  # fmt: skip
 
 
+@pytest.mark.parametrize("cut", CUTS)
 @given(lengths=LENGTHS, workers=st.integers(1, 140))
-def test_parts_cover_each_tile_once(lengths, workers):
+def test_parts_cover_each_tile_once(cut, lengths, workers):
     tiles = tiles_of(lengths)
-    cuts = even_cuts(tiles, workers)
+    cuts = cut(tiles, workers)
     assert len(cuts) == workers
     covered = [(sequence, i) for _, sequence, a, z in parts(cuts, tiles) for i in range(a, z)]
     assert sorted(covered) == [(s, i) for s, n in enumerate(tiles) for i in range(n)]
 
 
+@pytest.mark.parametrize("cut", CUTS)
 @given(lengths=LENGTHS, workers=st.integers(1, 140))
-def test_who_begins_a_sequence_knows_who_ends_it(lengths, workers):
+def test_who_begins_a_sequence_knows_who_ends_it(cut, lengths, workers):
     tiles = tiles_of(lengths)
-    cuts = even_cuts(tiles, workers)
+    cuts = cut(tiles, workers)
     holders = {}
     for worker, sequence, _, _ in parts(cuts, tiles):
         holders.setdefault(sequence, []).append(worker)
@@ -62,11 +67,12 @@ def test_who_begins_a_sequence_knows_who_ends_it(lengths, workers):
     assert {w: row[Cut.OWNER] for w, row in enumerate(cuts) if row[Cut.OWNER] >= 0} == later
 
 
+@pytest.mark.parametrize("cut", CUTS)
 @given(b=st.integers(1, 300), t=st.integers(1, 40000), workers=st.sampled_from([16, 66, 132]))
-def test_no_part_is_much_above_the_mean(b, t, workers):
+def test_no_part_is_much_above_the_mean(cut, b, t, workers):
     tiles = tiles_of([t] * b)
     work = [0] * workers
-    for worker, _, a, z in parts(even_cuts(tiles, workers), tiles):
+    for worker, _, a, z in parts(cut(tiles, workers), tiles):
         work[worker] += z - a
     assert max(work) <= sum(work) / workers + 8
 
@@ -76,6 +82,19 @@ def test_sequences_that_can_be_halved_are():
     tiles = tiles_of([4096] * 32)
     sizes = [z - a for _, _, a, z in parts(even_cuts(tiles, 66), tiles)]
     assert sizes == [32] * 64
+
+
+@pytest.mark.parametrize(
+    ("tiles", "workers", "most"),
+    [
+        ([9], 66, 1),  # few keys: a tile for each of nine workers
+        ([9, 9], 18, 2),  # all workers are busy: parts of two tiles
+        ([10] * 10, 18, 10),  # whole, since two parts cost more than they save
+    ],
+)
+def test_short_sequences_are_cut_where_it_pays(tiles, workers, most):
+    sizes = [z - a for _, _, a, z in parts(Plan.schedule.rows(tiles, workers), tiles)]
+    assert max(sizes) == most
 
 
 @settings(max_examples=10, deadline=None)
@@ -213,10 +232,18 @@ def test_lists_of_tokens(h, counts):
 
 
 @pytest.mark.parametrize(
-    ("h", "s", "share"), [(48, 1, 1), (128, 1, 2), (48, 4, 1), (80, 4, 1), (64, 4, 2)]
+    ("h", "s", "share", "single"),
+    [(48, 1, 1, 0), (128, 1, 2, 0), (48, 4, 2, 64), (80, 4, 2, 64), (64, 4, 2, 0)],
 )
-def test_an_odd_number_of_row_tiles_shares_nothing(h, s, share):
+def test_all_row_tiles_but_an_odd_one_share_keys(h, s, share, single):
     plan = Plan(b=2, h=h, s=s, t=300, page=64)
     assert plan.share == share
-    assert plan.groups(share) * share == plan.row_tiles == kinds.tiles_of(h * s)
-    assert kinds.attention("bfloat16", h * s, 64, False).share == share
+    assert plan.leftover == (single > 0)
+    assert plan.groups(share) * share == kinds.tiles_of(h * s)
+    kind = kinds.attention("bfloat16", h * s, 64, False)
+    assert (kind.share, kind.single) == (share, single)
+    workers = len(plan.cuts())
+    assert workers == kinds.workers_of(h * s, plan.target.sm_count)
+    # Pairs, then single tiles, two to a cluster, all of which run at once.
+    clusters = workers * (plan.row_tiles // 2) + -(-workers * (plan.row_tiles % 2) // 2)
+    assert share == 1 or 2 * clusters <= plan.target.sm_count

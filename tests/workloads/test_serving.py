@@ -41,7 +41,7 @@ def test_the_set_is_what_servers_have():
     assert mla.WORKLOAD.sets["serving"]()[0] == problems[0].fields()
 
 
-@pytest.mark.parametrize("name", ["fresh", "unseen"])
+@pytest.mark.parametrize("name", ["fresh", "unseen", "later"])
 def test_further_sets_are_drawn_and_not_chosen(name):
     draw, drawn = random.Random(f"serving-{name} 2026-11-27"), []
     while len(drawn) < 60:

@@ -41,6 +41,8 @@ class Kind:
         form: Of ``lists`` and ``prefill``, what tokens are and where their lists come from; of a
             schedule, whether it is one of lists.
         columns: Rows that are columns of the products; 0 where they are rows.
+        single: Keys that one load of the row tile takes that has no other to share its keys with;
+            0 where there is none.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Kind:
     lazy: float = 0.0
     form: str = ""
     columns: int = 0
+    single: int = 0
 
     @property
     def key(self) -> str:
@@ -59,6 +62,7 @@ class Kind:
             f"columns{self.columns}" * (self.columns > 0),
             f"share{self.share}" * (self.share > 0),
             f"box{self.box}" * (self.box > 0),
+            f"single{self.single}" * (self.single > 0),
             self.form,
         ]
         return "-".join([self.name, *filter(None, parts)])
@@ -83,26 +87,20 @@ SCHEDULE, LIST_SCHEDULE = Kind("schedule"), Kind("schedule", form="lists")
 def groups_of(rows: int) -> tuple[int, int]:
     """CTAs that share keys, and groups of so many row tiles, for the rows of a sequence.
 
-    An odd number of row tiles shares nothing: one CTA of the last pair would have nothing to do.
+    Of an odd number of row tiles the last group has one, whose CTA shares its keys with none.
     """
     tiles = -(-rows // ROWS)
-    share = 1 if tiles % 2 else 2
-    return share, tiles // share
+    share = min(tiles, 2)
+    return share, -(-tiles // share)
 
 
-def workers_of(rows: int, sms: int, alone: bool = False) -> int:
-    """Parts that the work is cut into, so that each SM has one tile of rows of one of them.
-
-    Args:
-        rows: Rows of a sequence.
-        sms: SMs.
-        alone: Whether no CTAs share keys.
-    """
-    return max(sms // tiles_of(rows, alone), 1)
+def workers_of(rows: int, sms: int) -> int:
+    """Parts that the work is cut into, so that each SM has one tile of rows of one of them."""
+    return max(sms // -(-rows // ROWS), 1)
 
 
 def tiles_of(rows: int, alone: bool = False) -> int:
-    """Tiles of rows that CTAs of a part take, of a sequence with so many rows."""
+    """Tiles of rows that a part has places for, of a sequence with so many rows."""
     share, groups = groups_of(rows) if not alone else (1, -(-rows // ROWS))
     return share * groups
 
@@ -128,7 +126,7 @@ def schedule_rows(rows: int, sms: int, alone: bool = False) -> int:
         sms: SMs.
         alone: Whether no CTAs share keys.
     """
-    return workers_of(rows, sms, alone) * (1 + 2 * tiles_of(rows, alone))
+    return workers_of(rows, sms) * (1 + 2 * tiles_of(rows, alone))
 
 
 def box_of(page: int, share: int, one_page: bool) -> int:
@@ -152,7 +150,8 @@ def attention(dtype: str, rows: int, page: int, one_page: bool) -> Kind:
     columns = next((n for n in COLUMNS_OF_FEW if n >= rows), 0)
     if columns:
         return Kind("attention", dtype, share, box, columns=columns)
-    return Kind("attention", dtype, share, box, LAZY)
+    single = box_of(page, 1, one_page) if -(-rows // ROWS) % share else 0
+    return Kind("attention", dtype, share, box, LAZY, single=single)
 
 
 #: Bytes of a token of a cache in fp8.
@@ -185,6 +184,8 @@ def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
     attending = [
         Kind("attention", d, s, b, LAZY) for d in dtypes for s, bs in boxes.items() for b in bs
     ]
+    pages = {(box_of(n, 2, False), box_of(n, 1, False)) for n in (*SMALL_PAGES, KEYS)}
+    odd = [Kind("attention", d, 2, b, LAZY, single=n) for d in dtypes for b, n in sorted(pages)]
     few = [
         Kind("attention", d, 1, b, columns=n)
         for d in dtypes
@@ -192,4 +193,4 @@ def every(dtypes: tuple[str, ...] = ("bfloat16", "float16")) -> list[Kind]:
         for b in boxes[1]
     ]
     listed = [*map(lists, FORMS), *map(prefill, ROW_FORMS)]
-    return [SCHEDULE, LIST_SCHEDULE, *listed, *attending, *few]
+    return [SCHEDULE, LIST_SCHEDULE, *listed, *attending, *odd, *few]

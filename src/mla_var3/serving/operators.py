@@ -49,7 +49,7 @@ def even_schedule(lengths: torch.Tensor, rows: int, alone: bool = False) -> torc
     """
     sms = sms_of(lengths.device)
     made = lengths.new_zeros(kinds.schedule_rows(rows, sms, alone), kinds.COLUMNS)
-    cuts = made[: kinds.workers_of(rows, sms, alone)]
+    cuts = made[: kinds.workers_of(rows, sms)]
     schedule = kinds.LIST_SCHEDULE if alone else kinds.SCHEDULE
     launch(schedule, lengths, cuts, written=[cuts])
     return made

@@ -35,6 +35,7 @@ from mla_var3.workloads.mla.mixed import DecompressedProblem, MixedProblem
 from mla_var3.workloads.mla.problems import MlaProblem, attention_reference
 from mla_var3.workloads.mla.serving import (
     FRESH,
+    LATER,
     LENGTHS,
     UNSEEN,
     ServingProblem,
@@ -158,6 +159,7 @@ WORKLOAD = Workload(
         "serving": lambda: [problem.fields() for problem in serving_set()],
         "serving-fresh": lambda: [problem.fields() for problem in serving_set(FRESH)],
         "serving-unseen": lambda: [problem.fields() for problem in serving_set(UNSEEN)],
+        "serving-later": lambda: [problem.fields() for problem in serving_set(LATER)],
     },
     metrics=(
         axis_metric("batch", "b", "Sequences in the batch."),

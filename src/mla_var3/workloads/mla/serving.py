@@ -15,8 +15,10 @@ LENGTHS = ("equal", "ragged", "one")
 #: How much longer one sequence is than each of the others.
 LONGER = 10
 SET = Path(__file__).parents[2] / "conf" / "serving.toml"
-#: As many more, drawn by chance; and again, after a schedule's costs were chosen on those.
-FRESH, UNSEEN = (SET.with_name(f"serving-{name}.toml") for name in ("fresh", "unseen"))
+#: As many more, drawn by chance; and again, each time after a version was chosen on those before.
+FRESH, UNSEEN, LATER = (
+    SET.with_name(f"serving-{name}.toml") for name in ("fresh", "unseen", "later")
+)
 
 
 def drawn_lengths(b: int, t: int, kind: str, seed: int = 0) -> list[int]:
