@@ -216,7 +216,7 @@ def list_prefill(
     numbers, written = (*flags, scale / kinds.LN_2), [o, lse, top]
     if cut == 1:
         # Where lengths differ, the GPU gives each CTA that ends a list of its own to follow it.
-        workers = n if lengths is not None else kinds.workers_of(h, sms, alone=True)
+        workers = n if lengths is not None else kinds.workers_of(h, sms)
         launch(kinds.prefill(form), *given, o, lse, top, workers, *numbers, written=written)
         return
     places = parts(q, h, cut * n, alone=True)
