@@ -19,7 +19,7 @@ from mla_var3.app.checking import CheckOutcome
 from mla_var3.errors import HyperMlaError, NotExecutableError, PlanError
 from mla_var3.forked import Ended
 from mla_var3.runtime import cases, registry, unreached
-from mla_var3.workloads.mla.problems import FAR
+from mla_var3.workloads.mla.problems import FAR, LEVEL, TINY
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def few(request, monkeypatch):
 
 def test_problems_are_made_where_a_language_runs_them_fast():
     version = registry.find("flash_mla", "v1")
-    at_edges = 20  # Four sizes, under five tilings each.
+    at_edges = 25  # Five sizes, under five tilings each.
     assert len(checking.cases_of(version)) == 9 + checking.MADE + at_edges
     groups = checking.groups_of(version)
     assert [len(group.cases) for group in groups[:-1]] == [checking.TOGETHER] * (len(groups) - 1)
@@ -251,6 +251,32 @@ def test_problems_at_edges_are_run_by_each_build_that_can():
     assert ran == [0, 1]
 
 
+def test_problems_at_edges_keep_what_is_extreme_about_them_in_each_build():
+    found = few_builds.chosen(registry.find("flash_attention@cute-dsl", "v1").plan_class()(), 3)
+    edges = {one.slug().removesuffix("-causal"): one for one in cases_at_edges(found)}
+    assert {one.level for one in edges.values()} == {0.0, TINY, LEVEL}
+    assert any(one.jumps for one in edges.values())
+
+
+def cases_at_edges(found):
+    """The plans among cases whose sizes are those of an edge."""
+    names = ("b", "h", "s", "t")
+    sizes = {tuple(getattr(e, n) for n in names) for x in found for e in x.plan.edges()}
+    return [x.plan for x in found if tuple(getattr(x.plan, n) for n in names) in sizes]
+
+
+def test_sizes_are_moved_within_a_build_and_none_that_counts_is_lost():
+    plan = registry.find("flash_mla@cute-dsl", "v1").plan_class()()
+    found = few_builds.chosen(plan, 2)
+    tried = set(plan.tries()["s"])
+    known = {one.s for one in [*plan.check_plans(), *plan.edges()]}
+    assert {case.plan.s for case in found} - tried - known
+    for build in {case.build for case in found}:
+        compiled = [few_builds.built(x) for x in found if x.build == build]
+        first = compiled[0].builds
+        assert all(one.builds <= first for one in compiled)
+
+
 def test_sizes_that_a_design_names_are_run():
     version = registry.find("flash_mla@cute-dsl", "v15")
     ran = [case.plan for case in checking.cases_of(version)]
@@ -340,7 +366,7 @@ def test_many_multiprocessors_share_one_sequence_and_two_where_parts_are_merged(
     wide = [case for case in found if case.plan.target.sm_count == few_builds.WIDE_SMS]
     keys = few_builds.WIDE_SMS * 64
     assert [(case.plan.b, case.plan.t) for case in wide] == [(1, keys), (2, keys)]
-    assert [case.plan.level for case in wide] == [0, 8000], "the second adds up what is large"
+    assert [case.plan.level for case in wide] == [TINY, LEVEL], "both ends of a type"
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,12 @@ passed at first: sums rounded now and then, scores far below zero, indices of 16
 dimension of 128, tiles that end together, scores that jump by just what a lag or a format allows,
 boxes of four keys, one lane that waits for its warp, relaxed signals, grids two launches back, and
 offsets of more than 32 bits.
+
+The last 7 here and 6 of the other list are of a third stranger's 40, or of their kind in another
+design: sums that leave fp16's range, heads told by a product with a rounded inverse, scores far
+above zero, a mask where no token is new, tiles of rows that see no key, values in bf16 that fp16
+has not, and pages of a single key. A grid that no GPU takes is in ``tests/app/test_vast.py``, and
+launches that wait for none in ``tests/runtime/test_composite.py``.
 """
 
 from __future__ import annotations
@@ -380,6 +386,28 @@ EDITS = [
     ("turned", "row = first + ct.arange(NEW_TILE_M, dtype=ct.int32)[None, :]",
      "row = (first + ct.arange(NEW_TILE_M, dtype=ct.int32)[None, :]).astype(ct.int16)",
      "more than 32,767 queries"),
+    ("gemm", "    ct.store(c, (tile_m, tile_n), acc.astype(c.dtype))",
+     "    acc = ct.minimum(ct.maximum(acc, -65504.0), 65504.0)\n"
+     "    ct.store(c, (tile_m, tile_n), acc.astype(c.dtype))",
+     "sums in bf16 beyond what fp16 holds"),
+    ("persistent", "acc.astype(c.dtype)", "acc.astype(ct.float16).astype(c.dtype)",
+     "a result in bf16 that passes through fp16"),
+    ("grouped", "limit = ct.minimum(row % QUERIES + (keys - QUERIES + 1), keys)",
+     "head = (row.astype(ct.float32) * (1.0 / QUERIES)).astype(ct.int32)\n"
+     "        limit = ct.minimum(row - head * QUERIES + (keys - QUERIES + 1), keys)",
+     "numbers of queries whose inverse fp32 rounds down"),
+    ("waves", "row % QUERIES + (keys",
+     "(row - (row.astype(ct.float32) * (1.0 / QUERIES)).astype(ct.int32) * QUERIES) + (keys",
+     "rows in pieces that a product with a rounded inverse divides"),
+    ("chunked",
+     "new_max = ct.maximum(row_max, ct.max(score, axis=1, keepdims=True) * scale_log2)",
+     "new_max = ct.maximum(row_max, ct.max(score, axis=1, keepdims=True) * scale_log2)\n"
+     "            new_max = ct.minimum(new_max, 2048.0)", "scores above 1,420"),
+    ("whole", "new_max = ct.maximum(row_max, ct.max(score, axis=1, keepdims=True))",
+     "new_max = ct.minimum(ct.maximum(row_max, ct.max(score, axis=1, keepdims=True)), 16384.0)",
+     "scores above 11,356 in every head"),
+    ("turned", "new = key.shape[1] if HAS_NEW else 0", "new = key.shape[1]",
+     "a mask where no token is new"),
 ]  # fmt: skip
 WRONG = [Wrong(*FORMS[form], find, put, why) for form, find, put, why in EDITS]
 #: An index, pieces that are merged and a last group: no others are judged sooner.

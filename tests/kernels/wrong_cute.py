@@ -337,6 +337,23 @@ EDITS = [
      "row = Int64(caches[place // page, place % page, None].iterator.toint())",
      "row = Int64(caches.iterator.toint()) + place * self.row_bytes",
      "tokens farther behind than 32 bits reach"),
+    (MLA, "v5", "schedule",
+     "pairs = cutlass.max(cute.ceil_div(tiles, 2 * self.splits * parts), 1) #2",
+     "pairs = cute.ceil_div(tiles, 2 * self.splits * parts)",
+     "whole tiles of rows that see no key"),
+    (MLA, "v17", "halved", "BIAS, FEWEST, MOST = 127, -100, 126",
+     "BIAS, FEWEST, MOST = 127, -14, 126", "parts of values far below what fp16 holds"),
+    ("blackwell_mla", "v0", "pages", "which = entries[piece // LANES]", "which = entries[0]",
+     "more pages of a tile than a warp has lanes"),
+    (MLA, "v18", "short", "at = 4 * (piece // LANES)", "at = 0",
+     "a kernel of its own with more pages of a tile than lanes"),
+    ("hopper_gemm", "v0", "gemm_tiles", "rounded.store(acc.load().to(dtype))",
+     "from cutlass import Float16\n\n    rounded.store(acc.load().to(Float16).to(dtype))",
+     "sums in bf16 that pass through fp16"),
+    ("hopper_attention", "v0", "head_steps",
+     "new = cute.arch.fmax(wg.row_max[r], top * wg.scale_log2)",
+     "new = -cute.arch.fmax(-cute.arch.fmax(wg.row_max[r], top * wg.scale_log2), "
+     "Float32(-2048.0))", "scores above 1,420"),
 ]  # fmt: skip
 CUTE = [
     Wrong(

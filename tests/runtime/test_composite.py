@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from mla_var3.errors import PlanError, TilingError
 from mla_var3.runtime import ConcurrentKernels, KernelPipeline
+from mla_var3.runtime.execution import starting
 from mla_var3.workloads import Cost
 
 from .toys import ToyTiling, kernel
@@ -103,6 +105,26 @@ class TestConcurrent:
                     KernelPipeline(_name="b", stages=[kernel("c", x[: len(mine)], mine)]),
                 ],
             )
+
+    def test_no_child_reads_what_another_writes(self):
+        x, y = torch.arange(4.0), torch.empty(4)
+        later = KernelPipeline(_name="b", stages=[kernel("c", y[1:])])
+        with pytest.raises(PlanError, match=r"g: b\.c reads y, which a writes"):
+            ConcurrentKernels(_name="g", concurrent_kernels=[kernel("a", x, y), later])
+        inner = KernelPipeline(_name="b", stages=[kernel("a", x, y), kernel("c", y)])
+        ConcurrentKernels(_name="g", concurrent_kernels=[inner, kernel("d", x)])
+
+    def test_in_reverse_order_what_reads_a_copy_of_its_name_shows(self):
+        """Told as an input is a copy: only the order says that one reads what another writes."""
+        x, y, z = torch.arange(4.0), torch.full((4,), math.nan), torch.empty(4)
+        first, second = kernel("a", x, y), kernel("b", y, z)
+        second.input_tensors = {"x": y.clone()}
+        group = ConcurrentKernels(_name="g", concurrent_kernels=[first, second])
+        for order, right in (("forward", True), ("reverse", False)):
+            y.fill_(math.nan)
+            with starting(order):
+                group()
+            assert torch.equal(z, 4 * x) is right
 
     def test_without_memory_a_tensor_is_told_by_identity(self):
         x, y = torch.empty(4, device="meta"), torch.empty(4, device="meta")

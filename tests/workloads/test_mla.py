@@ -25,7 +25,7 @@ from mla_var3.workloads.mla import (
     mixed_cost,
     seen_pairs,
 )
-from mla_var3.workloads.mla.problems import BOTTOM, FAR, LEVEL, MAX_EXTENT, TINY
+from mla_var3.workloads.mla.problems import BOTTOM, FAR, HELD, LEVEL, MAX_EXTENT, TINY, held
 
 LATENT = registry.find("flash_mla").plan_class()
 DECOMPRESSED = registry.find("flash_attention").plan_class()
@@ -172,8 +172,10 @@ class TestInputs:
         fields = {"n": 20} if plan_class is MIXED else {}
         plan = plan_class(b=1, h=4, s=3, t=50, shift=shift, **fields)
         lse = plan.reference_fn(*plan.prepare_inputs())["lse"][..., -1]
-        assert ((lse - shift).abs() < 12 + abs(shift) / 2**8).all()
-        assert plan.extreme() == f"scores near {shift:g}"
+        sides = torch.tensor([1.0, -1.0 if shift == BOTTOM else 1.0] * 2)
+        assert ((lse - shift * sides).abs() < 12 + abs(shift) / 2**8).all()
+        assert plan.extreme().startswith(f"scores near {shift:g}")
+        assert ("and 20000" in plan.extreme()) is (shift == BOTTOM)
 
     @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
     def test_scores_of_the_last_row_rise_along_the_keys(self, plan_class):
@@ -191,8 +193,12 @@ class TestInputs:
         plan = plan_class(b=1, h=4, s=3, t=50, shift=BOTTOM, **fields)
         inputs = plan.prepare_inputs()
         found = plan.reference_fn(*inputs)
-        depth = float(found["lse"][0, 0, -1])
-        assert (found["lse"][..., -1] == depth).all(), "and exactly so"
+        # As far above zero in every other head, and exactly so.
+        last, depth = found["lse"][0, :, -1], math.log(plan.t)
+        shifts = last - depth
+        assert (last[0::2] == last[0]).all()
+        assert (last[1::2] == last[1]).all()
+        assert shifts[0] < 0.99 * BOTTOM < -0.99 * BOTTOM < shifts[1]
         assert plan.tolerance("lse").whole < 0.02
         assert plan.tolerance("o").whole < 0.01
         if plan_class is LATENT:
@@ -200,13 +206,20 @@ class TestInputs:
             torch.testing.assert_close(found["o"][:, 0, -1], mean, rtol=1e-4, atol=1e-4)
 
     @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
+    @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
     @pytest.mark.parametrize("level", [LEVEL, TINY])
-    def test_large_and_tiny_values_are_all_negative(self, plan_class, level):
+    def test_large_and_tiny_values_are_all_negative(self, plan_class, level, dtype):
         fields = {"n": 20} if plan_class is MIXED else {}
-        plan = plan_class(b=1, h=4, s=3, t=50, level=level, **fields)
-        o = plan.reference_fn(*plan.prepare_inputs())["o"]
+        plan = plan_class(b=1, h=4, s=3, t=50, level=level, dtype=dtype, **fields)
+        o, level = plan.reference_fn(*plan.prepare_inputs())["o"], held(level, dtype)
         assert level / 8 < o.abs().mean() < 4 * level
+        assert o.to(plan.torch_dtype).isfinite().all()
         assert plan_class is MIXED or (o < 0).all()
+
+    def test_bf16_has_values_beyond_fp16_at_either_end(self):
+        least, most = HELD["bf16"]
+        assert 2**14 * least < torch.finfo(torch.float16).smallest_normal / 2**10
+        assert most > 2**14 * torch.finfo(torch.float16).max
 
     def test_check_tries_scores_far_from_zero_and_a_tile_one_row_into_the_next_head(self):
         plans = LATENT().check_plans()
@@ -376,6 +389,9 @@ def test_at_an_edge_a_tile_ends_with_the_first_key_of_a_tile(plan_class):
     assert {(tile + plan.t - plan.s) % tile for tile in (32, 64, 128)} == {1}
     assert 512 % plan.s
     assert plan.h * plan.s > 512
+    rows = torch.arange(plan.h * plan.s)
+    heads = (rows.float() * torch.tensor(1 / plan.s, dtype=torch.float32)).int()
+    assert (heads != rows // plan.s).any(), "what divides by a product shows"
     assert plan.h > 1
 
 
@@ -410,8 +426,22 @@ def test_at_an_edge_tiles_of_queries_end_with_tiles_of_keys(plan_class):
     assert plan.p == 128
 
 
+@pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
+def test_at_an_edge_whole_tiles_of_rows_see_no_key(plan_class):
+    plan = plan_class().edges()[4]
+    assert plan.causal
+    assert plan.s - plan.t > 256, "as many rows as clusters share keys for"
+    assert plan.t > 1, "and some see one"
+    assert getattr(plan, "n", 0) == 0, "under the mask of a part that is not there"
+
+
+def test_none_is_new_of_a_problem_whose_mask_hides_keys():
+    plans = [one for one in MIXED().check_plans() if one.n == 0]
+    assert [one for one in plans if one.causal and 1 < one.s < one.t]
+
+
 def test_at_edges_values_are_tiny_or_large_and_scores_jump():
-    tiny, jumping, large, _ = LATENT().edges()
+    tiny, jumping, large, *_ = LATENT().edges()
     assert (tiny.level, tiny.dtype) == (TINY, "bf16")
     assert (large.level, large.dtype) == (LEVEL, "fp16")
     assert jumping.jumps
@@ -476,15 +506,26 @@ def test_of_two_sequences_the_second_sums_up_large_negative_latents(design, vers
     same(large["z"][first].float(), usual["z"][first].float())
     same(large["kpe"], usual["kpe"])
     assert (large["z"][second].float() <= 0).all()
+    level = held(plan.level, plan.dtype)
     torch.testing.assert_close(
-        large["z"][second].float(), -plan.level * usual["z"][second].float().abs(),
-        rtol=2**-3, atol=plan.level,
+        large["z"][second].float(), -level * usual["z"][second].float().abs(),
+        rtol=2**-3, atol=level,
     )  # fmt: skip
     assert not large["q"][1].float().any()
     assert large["q"][0].float().any()
     o = plan.reference_fn(*large.values())["o"]
     assert (o[1] < 0).all()
     assert o.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("design", "version"),
+    [("flash_mla@cute-dsl", "v17"), ("blackwell_mla", "v2"), ("sparse_mla", "v2")],
+)
+def test_latents_that_many_multiprocessors_share_are_tiny(design, version):
+    plan = registry.find(design, version).plan_class()().shared_by(3)
+    o = plan.reference_fn(*plan.prepare_inputs())["o"]
+    assert 0 < o.abs().mean() < 4 * held(plan.level, plan.dtype) < 1
 
 
 def test_of_two_lists_the_second_sums_up_large_negative_latents():

@@ -14,6 +14,7 @@ from typing import Any
 from mla_var3.app.builds import Built, built, turns_of
 from mla_var3.runtime import cases
 from mla_var3.runtime.plan import KernelPlan
+from mla_var3.workloads.base import NEAR_STEPS
 
 #: Sizes that are drawn for a build.
 SIZES_DRAWN = 60
@@ -77,7 +78,16 @@ def sized(one: Built, seed: int, drawn: int = SIZES_DRAWN) -> Iterator[Built]:
         met |= meetings
         devices.add(best.case.plan.target.sm_count)
         left -= best.steps
-        yield best
+        yield _near(best)
+
+
+def _near(one: Built) -> Built:
+    """The same with extents near its own, where these take the build, and are as large."""
+    plan = one.case.plan
+    other = as_built(one, plan.near(random.Random(plan.slug()), within=True))
+    if other is None or other.builds != one.builds or not turns_of(one) <= turns_of(other):
+        return one
+    return other if other.steps <= one.steps + one.steps // NEAR_STEPS else one
 
 
 def _meetings(one: Built) -> set[frozenset[str]]:
@@ -157,18 +167,31 @@ def edges(one: Built, those: Sequence[Built]) -> list[Built]:
     found = [
         other
         for known in one.case.plan.edges()
-        for other in _sized_as(one, known, MOST_STEPS_OF_AN_EDGE)
+        for other in _sized_as(one, known, MOST_STEPS_OF_AN_EDGE, hidden=True)
     ]
     return [other for other in found if other.case.plan.slug() not in had]
 
 
-def _sized_as(one: Built, known: KernelPlan, most: int = MOST_STEPS) -> Iterator[Built]:
-    """A problem of the sizes of another that takes the very build; none where flags differ."""
+def _sized_as(
+    one: Built, known: KernelPlan, most: int = MOST_STEPS, *, hidden: bool = False
+) -> Iterator[Built]:
+    """A problem of the sizes of another that takes the very build; none where flags differ.
+
+    Args:
+        one: A problem of the build.
+        known: The other.
+        most: Steps that it may take.
+        hidden: Whether inputs are as extreme as the other's too.
+    """
     plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
     flags = {name: value for name, value in plan.problem().items() if isinstance(value, bool)}
     told = known.problem()
     if {name: told[name] for name in flags} == flags:
         numbers: dict[str, Any] = {n: v for n, v in told.items() if type(v) is int}
+        if hidden:
+            inside = (f.name for f in dataclasses.fields(known) if f.metadata.get("hidden"))
+            values = {name: getattr(known, name) for name in inside}
+            numbers |= {n: v for n, v in values.items() if isinstance(v, int | float)}
         small = dataclasses.replace(plan, **numbers)
         if small.is_valid() and (other := as_built(one, small)) is not None:
             yield from _if_small(other, most)

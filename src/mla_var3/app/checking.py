@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.console import Console
 
 from mla_var3 import collecting, forked, languages
-from mla_var3.app import few_builds, plan_values
+from mla_var3.app import few_builds, plan_values, vast
 from mla_var3.errors import HyperMlaError, NotExecutableError
 from mla_var3.forked import Ended
 from mla_var3.paths import out_dir, relative, write_atomic
@@ -402,7 +402,8 @@ def check_case(version: Version, case: Case) -> CheckOutcome:
     except NotExecutableError as error:
         return CheckOutcome(key, plan.slug(), skipped=str(error))
     orders = {execution.order for execution in result.executions}
+    wrong = [result.explain(), vast.refused(plan) if case.metadata else ""]
     return CheckOutcome(
-        key, plan.slug(), result.max_relative_error, result.explain(),
+        key, plan.slug(), result.max_relative_error, "; ".join(filter(None, wrong)),
         order=orders.pop() if len(orders) == 1 else None, facts=coverage.of(result.executions),
     )  # fmt: skip

@@ -288,4 +288,5 @@ def _brings(one: Built, left: Sequence[Built], picked: Sequence[Sequence[Built]]
 def _candidates(plan: KernelPlan) -> Iterator[Case]:
     those = cases.cases(plan)
     yield from those
-    yield from itertools.islice(cases.drawn(plan, len(those), STEPS_DRAWN), DRAWN)
+    # Sizes are moved once they are chosen.
+    yield from itertools.islice(cases.drawn(plan, len(those), STEPS_DRAWN, near=False), DRAWN)

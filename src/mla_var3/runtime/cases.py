@@ -110,7 +110,9 @@ def _grids(plan: KernelPlan) -> list[Any]:
     return [kernel.grid() for _, kernel in plan.plan(*plan.prepare_inputs("meta")).stages()]
 
 
-def drawn(plan: KernelPlan, first: int = 0, most: int = MOST_STEPS) -> Iterator[Case]:
+def drawn(
+    plan: KernelPlan, first: int = 0, most: int = MOST_STEPS, *, near: bool = True
+) -> Iterator[Case]:
     """Problems by chance, always the same, that the plan's own checks let through.
 
     Each is the one of several that brings most pairs of values of two fields that none before it
@@ -120,7 +122,9 @@ def drawn(plan: KernelPlan, first: int = 0, most: int = MOST_STEPS) -> Iterator[
         plan: The plan.
         first: Number of the first, by which tilings and orders take turns.
         most: Steps of tiles that one may take.
+        near: Whether extents are then moved to ones near those that are tried.
     """
+    blocks = MOST_BLOCKS * max(most / MOST_STEPS, 1)
     rng, pairs, known, tries = random.Random(SEED), Pairs(), set[str](), plan.tries()
     for number in itertools.count(first):
         for _ in range(MOST_DRAWS):
@@ -129,8 +133,10 @@ def drawn(plan: KernelPlan, first: int = 0, most: int = MOST_STEPS) -> Iterator[
             if best is None or best.slug() in known:
                 continue
             known.add(best.slug())
-            case = _case(best, number)
-            if _is_possible(case.plan, MOST_BLOCKS * max(most / MOST_STEPS, 1)):
+            ways = [best.near(random.Random(best.slug())), best] if near else [best]
+            made = (_case(one, number) for one in ways)
+            case = next((x for x in made if _is_possible(x.plan, blocks)), None)
+            if case is not None:
                 pairs.add(best)
                 yield case
                 break

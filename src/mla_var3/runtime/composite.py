@@ -1,6 +1,7 @@
 """Compositions of kernels: ``KernelPipeline`` runs them in order, ``ConcurrentKernels`` in streams.
 
-Both nest. On a CPU, concurrent kernels run one after another.
+Both nest. On a CPU, concurrent kernels run one after another, from the last on where a check starts
+blocks in reverse order.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mla_var3.errors import PlanError
+from mla_var3.runtime.execution import block_order
 from mla_var3.runtime.kernel import Kernel, RuntimeObject
 from mla_var3.runtime.tiling import Tiling
 from mla_var3.workloads import Cost
@@ -80,7 +82,7 @@ class ConcurrentKernels(_Composite):
 
     Args:
         _name: Name of the group.
-        concurrent_kernels: Runtime objects that share no output.
+        concurrent_kernels: Runtime objects that share no output, and read none of each other's.
         validate_joint_tiling_fn: Called with the tilings by stage path; raises TilingError when
             the stages cannot share the device under them.
     """
@@ -102,6 +104,10 @@ class ConcurrentKernels(_Composite):
         for (one, _, a), (other, name, b) in itertools.combinations(written, 2):
             if one.split(".")[0] != other.split(".")[0] and _share_memory(a, b):
                 raise PlanError(f"{_name}: {one} and {other} both write {name}")
+        for path, kernel in self.stages():
+            for (one, name, a), b in itertools.product(written, kernel.input_tensors.values()):
+                if one.split(".")[0] != path.split(".")[0] and _share_memory(a, b):
+                    raise PlanError(f"{_name}: {path} reads {name}, which {one} writes")
         self._side_streams: list[torch.cuda.Stream] = []
 
     @property
@@ -120,7 +126,9 @@ class ConcurrentKernels(_Composite):
         if device.type == "cuda":
             self._run_on_streams(device)
         else:
-            for child in self.children:
+            # None waits for another, so that the last may well be the first to run.
+            backwards = block_order() == "reverse"
+            for child in reversed(self.children) if backwards else self.children:
                 child()
         return dict(self.output_tensors)
 

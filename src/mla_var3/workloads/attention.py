@@ -19,7 +19,7 @@ from mla_var3.workloads.base import (
     option,
 )
 from mla_var3.workloads.mla.costs import seen_pairs
-from mla_var3.workloads.mla.problems import BOTTOM, BOTTOM_KEY
+from mla_var3.workloads.mla.problems import BOTTOM, BOTTOM_KEY, LEVEL, TINY, far, held
 
 if TYPE_CHECKING:
     import torch
@@ -40,20 +40,24 @@ class AttentionProblem(Problem):
 
     covers: ClassVar[str] = "softmax attention over keys and values in DRAM"
 
-    b: int = option(4, "batch: sequences", tries=(1, 2, 3, 9, 33), minimum=1)
-    h: int = option(16, "heads", tries=(1, 2, 3, 5, 17, 33), minimum=1)
-    s: int = option(4096, "query tokens per sequence", tries=TOKENS, minimum=1)
-    t: int = option(4096, "context length: keys per sequence", tries=TOKENS, minimum=1)
+    b: int = option(4, "batch: sequences", tries=(1, 2, 3, 9, 33), near=1, minimum=1)
+    h: int = option(16, "heads", tries=(1, 2, 3, 5, 17, 33), near=1, minimum=1)
+    s: int = option(4096, "query tokens per sequence", tries=TOKENS, near=1, minimum=1)
+    t: int = option(4096, "context length: keys per sequence", tries=TOKENS, near=1, minimum=1)
     d: int = option(128, "head dimension", tries=(64, 128), minimum=16)
     causal: bool = option(False, "bottom-right aligned causal mask")
     #: Factor on the last of the random queries, and so on its scores, which else are near 1.
     spread: float = dataclasses.field(
         default=1.0, metadata={"hidden": True, "tries": (1.0, 1.0, 1.0, 12.0, 48.0)}
     )
-    #: Added to each score of the last query: exp of it is 0 or infinite.
+    #: Added to each score of the last query: exp of it is 0 or infinite. At the bottom every other
+    #: head is at the top instead.
     shift: float = dataclasses.field(
         default=0.0, metadata={"hidden": True, "tries": (0.0, 0.0, 0.0, 0.0, 830.0, BOTTOM)}
     )
+    #: Factor on values, which then are all negative, as far as their type holds it; 0 for usual
+    #: ones.
+    level: float = dataclasses.field(default=0.0, metadata={"hidden": True})
 
     def validate(self) -> None:
         super().validate()
@@ -66,11 +70,19 @@ class AttentionProblem(Problem):
             raise PlanError(f"s={self.s} exceeds t={self.t}: with the mask some queries see no key")
 
     def edges(self) -> list[Self]:
-        """Many heads, whose last tile of keys lacks a single one; tiles that end with the mask."""
+        """Many heads, whose last tile of keys lacks a single one; tiles that end with the mask.
+
+        Values are large in the first, and tiny in the other.
+        """
+        short, square = 2 * USUAL_TILE - 1, 4 * USUAL_TILE
         return [
-            dataclasses.replace(self, b=1, h=19, s=1, t=2 * USUAL_TILE - 1),
-            dataclasses.replace(self, b=1, h=2, s=130, t=4 * USUAL_TILE, causal=True),
+            dataclasses.replace(self, b=1, h=19, s=1, t=short, level=LEVEL),
+            dataclasses.replace(self, b=1, h=2, s=130, t=square, causal=True, level=TINY),
         ]
+
+    def vast(self) -> list[Self]:
+        """A prefill of more rows than the second axis of a grid has blocks."""
+        return [dataclasses.replace(self, b=1, h=128, s=1024, t=1024)]
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         b, h, s, t, d = self.b, self.h, self.s, self.t, self.d
@@ -81,6 +93,10 @@ class AttentionProblem(Problem):
             key = BOTTOM_KEY if self.shift == BOTTOM else 1.0
             k[..., 0] = key
             q[:, :, -1, 0] = self.shift * math.sqrt(d) / key
+            if self.shift == BOTTOM:
+                q[:, 1::2, -1, 0] *= -1.0
+        if self.level and not v.is_meta:
+            v = -held(self.level, self.dtype) * v.abs()
         return q, k, v
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -100,7 +116,7 @@ class AttentionProblem(Problem):
 
     def extreme(self) -> str:
         if self.shift:
-            return f"scores near {self.shift:g}"
+            return far(self.shift)
         return f"scores spread {self.spread:g}-fold" if self.spread != 1.0 else ""
 
     def empty_output(self, device: torch.device) -> torch.Tensor:

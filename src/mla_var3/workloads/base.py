@@ -31,8 +31,8 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     Args:
         default: The default value.
         help: One line for ``--help`` and the CLI reference: the meaning, with its unit.
-        metadata: Further metadata; ``minimum`` is checked by ``validate``, and ``tries`` are the
-            values that problems made for ``check`` take.
+        metadata: Further metadata; ``minimum`` is checked by ``validate``, ``tries`` are the values
+            that problems made for ``check`` take, and ``near`` is the step by which these move.
     """
     return dataclasses.field(default=default, metadata={"help": help, **metadata})
 
@@ -85,6 +85,9 @@ MOST_FLOPS, MOST_STEPS = 4e8, 400
 USUAL_TILE = 64
 #: How often chance is asked for such a problem.
 MOST_DRAWS = 400
+#: By what part of itself an extent moves at most, how often chance is asked, and what part of its
+#: steps a problem may take more then.
+NEAR, NEAR_DRAWS, NEAR_STEPS = 3, 6, 8
 
 #: Largest accepted ||out - ref|| / ||ref|| by dtype. Rounding to bf16 moves a value by
 #: up to 2**-8 of itself, 1.7e-3 of the norm over normal draws. Outputs carry that, and operands
@@ -160,6 +163,10 @@ class Problem(ABC):
         """Problems that ``check`` runs beside those that it makes: rare by chance, cheap to run."""
         return []
 
+    def vast(self) -> list[Self]:
+        """Problems that are too large to be run by ``check``, which asks whether they launch."""
+        return []
+
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
         """The same kind of problem with few items, long enough for so many multiprocessors.
 
@@ -208,6 +215,35 @@ class Problem(ABC):
             except PlanError:
                 continue
         return None
+
+    def near(self, rng: random.Random, *, within: bool = False) -> Self:
+        """The same kind of problem with extents near its own, of about as many steps.
+
+        Values that are tried are few, and what is right for all of these may be wrong for others.
+        Extents that are equal stay so.
+
+        Args:
+            rng: Where the extents come from.
+            within: Whether none gets past a power of two.
+        """
+        steps = {
+            f.name: f.metadata["near"] for f in dataclasses.fields(self)
+            if "near" in f.metadata and type(getattr(self, f.name)) is int
+        }  # fmt: skip
+        for _ in range(NEAR_DRAWS):
+            moved: dict[int, int] = {}
+            for value in sorted({getattr(self, name) for name in steps}):
+                step = max(steps[name] for name in steps if getattr(self, name) == value)
+                moved[value] = _moved(value, step, rng, within)
+            values = self.problem() | {name: moved[getattr(self, name)] for name in steps}
+            try:
+                made = dataclasses.replace(self, **self._fitted(values))
+                made.validate()
+                if made.steps() <= self.steps() + self.steps() // NEAR_STEPS:
+                    return made
+            except PlanError:
+                continue
+        return self
 
     def steps(self) -> int:
         """About how many steps of tiles a kernel takes for it, all blocks together."""
@@ -320,6 +356,17 @@ class Problem(ABC):
         words = [v for v in values.values() if isinstance(v, str)]
         flags = [k for k, v in values.items() if v is True]
         return "-".join(sizes + words + flags)
+
+
+def _moved(value: int, step: int, rng: random.Random, within: bool) -> int:
+    """A number near another, whole steps away from it, perhaps between the same powers of two."""
+    if value <= 1:
+        return value
+    low, high = value - value // NEAR, value + value // NEAR
+    if within:
+        bits = (value - 1).bit_length()
+        low, high = max(low, (1 << bits >> 1) + 1), min(high, 1 << bits)
+    return value + step * rng.randint(-((value - low) // step), (high - value) // step)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,10 @@ THIN_BELOW = 128
 
 #: Tiles of 64 cubed that take as long as one step of attention, with its latent dimension of 512.
 STEPS_OF_A_STEP = 4
+#: Factors by which sums leave the range of fp16, and by which they come near its end.
+LARGE, LARGEST = 2.0**20, {"bf16": 2.0**20, "fp16": 2.0**13}
+#: A sum that fp16 does not hold, how much smaller what is left is, and the one operand's part.
+BETWEEN, LEFT, PART = 2.0**17, 2.0**-6, 4.0
 #: Extents of problems made for ``check``: one tile and several, whole and ragged.
 EXTENTS = (1, 7, 64, 130, 256, 264, 385, 520, 700, 1500)
 
@@ -43,21 +47,23 @@ class GemmProblem(Problem):
 
     covers: ClassVar[str] = "one matrix product, operands and result in DRAM"
 
-    m: int = option(8192, "rows of A and C", tries=EXTENTS, minimum=1)
-    n: int = option(8192, "rows of B, columns of C", tries=EXTENTS, minimum=1)
+    m: int = option(8192, "rows of A and C", tries=EXTENTS, near=1, minimum=1)
+    n: int = option(8192, "rows of B, columns of C", tries=EXTENTS, near=1, minimum=1)
     k: int = option(
         8192,
         "columns of A and B: the sum's length",
         tries=(8, 40, 64, 72, 264, 520, 2200),
+        near=8,
         minimum=1,
     )
-    #: Factor on the last row of A: a row of C that is far larger than the others.
+    #: Factor on the last row of A, no larger than its type holds: a row of C that is far larger
+    #: than the others. Where it is not 1, sums of the first of several rows are large in between.
     spread: float = dataclasses.field(
-        default=1.0, metadata={"hidden": True, "tries": (1.0, 1.0, 1000.0)}
+        default=1.0, metadata={"hidden": True, "tries": (1.0, 1.0, LARGE)}
     )
 
-    #: What is added first to all sums of the first row and taken away last: they are large in
-    #: between, where fp32 alone keeps what is left.
+    #: What is added first to all sums of the first row and taken away last: they are so large in
+    #: between that fp32 alone keeps what is left.
     between: float = dataclasses.field(default=0.0, metadata={"hidden": True})
 
     def validate(self) -> None:
@@ -77,18 +83,26 @@ class GemmProblem(Problem):
         b = self.scaled(b, self.k**-0.5)  # Sums stay near 1 whatever k.
         if not a.is_meta:
             if self.spread != 1.0:
-                a[-1] *= self.spread
-            if self.between:
-                b[:, 0] = b[:, -1] = 1.0
-                a[0, 0], a[0, -1] = self.between, -self.between
+                a[-1] *= self._factor
+            between = self.between or BETWEEN * (self.spread != 1.0 and self.m > 1)
+            if between:
+                a[:, 0] = a[:, -1] = 0.0
+                b[:, 0] = b[:, -1] = PART
+                a[0] *= between * LEFT
+                a[0, 0], a[0, -1] = between / PART, -between / PART
         return a, b
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         a, b = (x.float() for x in inputs)
         return {"c": a @ b.T}
 
+    @property
+    def _factor(self) -> float:
+        """``spread``, as far as the type of the operands and of the result holds it."""
+        return min(self.spread, LARGEST[self.dtype])
+
     def extreme(self) -> str:
-        return f"a row {self.spread:g} times as large" if self.spread != 1.0 else ""
+        return f"a row {self._factor:g} times as large" if self.spread != 1.0 else ""
 
     def empty_output(self, device: torch.device) -> torch.Tensor:
         """Uninitialized c."""
@@ -115,12 +129,19 @@ class GemmProblem(Problem):
     def edges(self) -> list[Self]:
         """Many tiles of rows, or of columns, beside few: of groups of tiles the last is small.
 
-        And a long sum that is large before it ends.
+        And a long sum that is larger than 16 bits hold before it ends.
         """
         few, many = 4 * USUAL_TILE + 8, 34 * USUAL_TILE + 24
-        long = dataclasses.replace(self, m=USUAL_TILE, n=USUAL_TILE, k=2200, between=64.0)
+        long = dataclasses.replace(self, m=USUAL_TILE, n=USUAL_TILE, k=2200, between=BETWEEN)
         flat = ((many, few), (few, many))
         return [*(dataclasses.replace(self, m=m, n=n, k=8) for m, n in flat), long]
+
+    def vast(self) -> list[Self]:
+        """As many rows as there may be, and as many columns."""
+        return [
+            dataclasses.replace(self, m=m, n=n, k=USUAL_TILE)
+            for m, n in ((MAX_EXTENT, USUAL_TILE), (USUAL_TILE, MAX_EXTENT))
+        ]
 
     def shrunk(self) -> Self:
         """At most some 300 by 300 by 200, ragged."""

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from mla_var3.workloads.base import Cost, option
 from mla_var3.workloads.mla.costs import paged_fp8_cost, seen_pairs
 from mla_var3.workloads.mla.latent import PagedLatentProblem
+from mla_var3.workloads.mla.problems import held
 
 if TYPE_CHECKING:
     import torch
-
-#: Factor on random numbers that e4m3 holds, whose largest is 448.
-LARGEST = 64.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +42,11 @@ class PagedFp8Problem(PagedLatentProblem):
     def check_plans(self) -> list[Self]:
         return [dataclasses.replace(plan, dtype="fp8") for plan in super().check_plans()]
 
-    def shared_by(self, sms: int, items: int = 1) -> Self | None:
-        """No latent is larger than e4m3 holds."""
-        found = super().shared_by(sms, items)
-        return found and dataclasses.replace(found, level=min(found.level, LARGEST))
-
     def wide(self) -> PagedLatentProblem:
         """The same problem in bf16."""
         given = {f.name: getattr(self, f.name) for f in dataclasses.fields(PagedLatentProblem)}
-        return PagedLatentProblem(**given | {"dtype": "bf16"})
+        level = self.level and held(self.level, self.dtype)
+        return PagedLatentProblem(**given | {"dtype": "bf16", "level": level})
 
     def prepare_inputs(self, device: str | torch.device = "cpu") -> tuple[torch.Tensor, ...]:
         import torch

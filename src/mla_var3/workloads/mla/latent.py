@@ -15,6 +15,7 @@ from mla_var3.workloads.mla.problems import (
     BOTTOM,
     LATENTS,
     LEVEL,
+    TINY,
     MlaProblem,
     attention_reference,
     by_sequence,
@@ -125,11 +126,11 @@ class PagedLatentProblem(LatentProblem):
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
         """Of two sequences the last has large negative latents, and weights that are near.
 
-        The first is shorter than it was planned to be.
+        The first is shorter than it was planned to be. A single one has tiny latents.
         """
         found = super().shared_by(sms, items)
         if found is None or items == 1:
-            return found
+            return found and dataclasses.replace(found, level=TINY)
         return dataclasses.replace(found, level=LEVEL, spread=1.0, shortened=1)
 
     def drawn(self) -> list[int]:
@@ -195,7 +196,7 @@ class PagedLatentProblem(LatentProblem):
         q[:, -1, self._jumping()] = 0.0
         if self.shift:
             cache[..., self.k] = self._key_of_shift()
-            q[:, -1, :, self.k] = self.shift / self.scale / self._key_of_shift()
+            q[:, -1, :, self.k] = self._shift_of_heads() / self.scale / self._key_of_shift()
         if self.rise:  # within each page, whose order is any
             cache[..., self.k + 1] = ladder.ramp(cache.shape[-2])
             q[:, -1, -1, self.k + 1] = self.rise / self.scale

@@ -89,7 +89,11 @@ class MixedProblem(MlaProblem):
     )
 
     s: int = option(
-        16, "query tokens per sequence (1 decode, up to 127 speculative)", tries=QUERIES, minimum=1
+        16,
+        "query tokens per sequence (1 decode, up to 127 speculative)",
+        tries=QUERIES,
+        near=1,
+        minimum=1,
     )
     d: int = option(128, "head dimension without the position part", tries=HEADS, minimum=16)
     k: int = option(512, "latent (compressed) dimension", tries=LATENTS, minimum=16)
@@ -97,6 +101,7 @@ class MixedProblem(MlaProblem):
         None,
         "newest tokens kept decompressed, 0 to t; by default the cost model's best",
         tries=OLD,
+        near=1,
         minimum=0,
     )
 
@@ -109,7 +114,7 @@ class MixedProblem(MlaProblem):
         return () if field.name == "sharpness" else super()._tries(field)
 
     def _cut(self, tile: int = 1) -> dict[str, Any]:
-        return {"n": 100 if tile == 1 else 2 * tile}
+        return {"n": 100 if tile == 1 else 2 * tile}  # 0: none is decompressed
 
     def edges(self) -> list[Self]:
         """Of many tokens a single one is old, or new: what work each part has shares blocks."""
@@ -186,7 +191,8 @@ class MixedProblem(MlaProblem):
         return dataclasses.replace(small, n=round(small.t * self.new_tokens / self.t))
 
     def check_plans(self) -> list[Self]:
-        fractions = (0.5, 0.0, 1.0, 0.3, 0.7, 0.1, 0.6, 0.1, 0.5)
+        # None is new of a problem whose mask hides more than that of a last query does.
+        fractions = (0.5, 0.7, 1.0, 0.3, 0.0, 0.1, 0.6, 0.1, 0.5)
         return [
             dataclasses.replace(plan, n=round(plan.t * fraction))
             for plan, fraction in zip(super().check_plans(), fractions, strict=True)

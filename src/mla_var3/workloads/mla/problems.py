@@ -31,15 +31,30 @@ LSE_TOLERANCE = 2e-3
 #: A score so far from 0 that exp of it is 0 or infinite, also against a maximum or a mask of -1000
 #: in log2; near enough that fp32 keeps the LSE's tolerance.
 FAR = 830.0
-#: A score below what a kernel may take for that of no key at all. fp32 tells no scores apart there
-#: that differ by little: a query that has it has no other part, and keys have this in its place.
+#: A score below what a kernel may take for that of no key at all; every other head's is as far
+#: above what it may take for the highest. fp32 tells no scores apart there that differ by little: a
+#: query that has it has no other part, and keys have this in its place.
 BOTTOM, BOTTOM_KEY = -20_000.0, 32.0
 #: By how much an LSE of scores may be off, of each of their units, and outputs of parts that are
 #: weighted by such LSEs: fp32 holds either to so many bits.
 LSE_OF_SCORES, WEIGHT_OF_SCORES = 2.0**-21, 2.0**-23
-#: Of latents and values that are large and negative: fp16 holds each, and not the sum of a tile of
-#: them. And of ones so small that what is added against zeros shows.
-LEVEL, TINY = 8000.0, 2.0**-20
+#: Of latents and values that are large and negative, and of tiny ones, as far as ``HELD``.
+LEVEL, TINY = 2.0**40, 2.0**-60
+#: By element type the least and the greatest such factor. What bf16 holds is beyond fp16's range by
+#: far at either end; fp16 holds each large value, and not the sum of a tile of them, and of tiny
+#: ones the mean as exactly as any.
+HELD = {"bf16": (TINY, LEVEL), "fp16": (2.0**-10, 8000.0), "fp8": (2.0**-4, 64.0)}
+
+
+def held(level: float, dtype: str) -> float:
+    """A factor on values, as far as a type holds what it gives."""
+    least, most = HELD[dtype]
+    return min(max(level, least), most)
+
+
+def far(shift: float) -> str:
+    """Scores that a shift moves, in words."""
+    return f"scores near {shift:g}" + f" and {-shift:g}" * (shift == BOTTOM)
 
 
 def attention_reference(scores: torch.Tensor, *, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -104,20 +119,26 @@ QUERIES = (1, 2, 3, 4, 5, 7, 12, 16, 17, 30, 65, 100, 130, 300, 700)
 class MlaProblem(Problem):
     """Sizes that all designs share."""
 
-    b: int = option(64, "batch: sequences", tries=(1, 2, 3, 5, 9, 33, 130), minimum=1)
+    b: int = option(64, "batch: sequences", tries=(1, 2, 3, 5, 9, 33, 130), near=1, minimum=1)
     h: int = option(
         128,
         "query heads (128, or 8 to 64 after tensor parallelism)",
         tries=(1, 2, 3, 16, 17, 33, 128, 200),
+        near=1,
         minimum=1,
     )
     s: int = option(
-        1, "query tokens per sequence (1 decode, up to 127 speculative)", tries=QUERIES, minimum=1
+        1,
+        "query tokens per sequence (1 decode, up to 127 speculative)",
+        tries=QUERIES,
+        near=1,
+        minimum=1,
     )
     t: int = option(
         4096,
         "context length: keys per sequence",
         tries=(1, 3, 17, 65, 130, 257, 600, 2500, 9000),
+        near=1,
         minimum=1,
     )
     p: int = option(64, "rotary position dimension", tries=(16, 32, 64), minimum=16)
@@ -136,8 +157,9 @@ class MlaProblem(Problem):
     #: Whether scores of the last query of every other head jump in the middle of the keys, 0 or 1;
     #: see ``ladder``.
     jumps: int = dataclasses.field(default=0, metadata={"hidden": True, "deep": 1})
-    #: Factor on latents and values, which then are all negative; 0 for usual ones. Where it is
-    #: large, queries ask for rotary parts alone: scores as large would be rounded too much.
+    #: Factor on latents and values, which then are all negative, as far as their type holds it; 0
+    #: for usual ones. Where it is large, queries ask for rotary parts alone: scores as large would
+    #: be rounded too much.
     level: float = dataclasses.field(default=0.0, metadata={"hidden": True})
     #: Factor on the softmax scale: a kernel is given its scale, and has to use it.
     sharpness: float = dataclasses.field(
@@ -175,10 +197,12 @@ class MlaProblem(Problem):
     def edges(self) -> list[Self]:
         """Heads that end within tiles far on; the last row of a tile sees one key of its last.
 
-        That key is the first of a tile of any usual length. Or a last tile lacks a single key, or
+        That key is the first of a tile of any usual length, and 1 / s is below what it should be in
+        fp32, so that a product with it gets heads wrong. Or a last tile lacks a single key, or
         whole tiles end in the middle of one twice as long, or tiles of queries end with tiles of
-        keys, over wide heads where there are such. Some have scores that jump, large values in
-        fp16, or tiny ones.
+        keys, over wide heads where there are such. Or whole tiles of rows see no key at all, of
+        which none is kept in another form. Some have scores that jump, large values in fp16, or
+        tiny ones.
         """
         thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
         short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1}
@@ -186,10 +210,11 @@ class MlaProblem(Problem):
         square = {"b": 1, "h": 2, "s": 130, "t": 4 * USUAL_TILE, **self._cut(USUAL_TILE)}
         square |= {"causal": True}
         ways: list[list[dict[str, Any]]] = [
-            [{"b": 1, "h": 5, "s": 130, "t": 259, **self._cut(), "causal": True, "level": TINY}],
+            [{"b": 1, "h": 5, "s": 141, "t": 270, **self._cut(), "causal": True, "level": TINY}],
             [short | half, short],
             [whole | half, whole],
             [square | {"p": 128}, square],
+            [{"b": 1, "h": 1, "s": 300, "t": 5, "causal": True, **self._cut(0)}],
         ]
         made = ([dataclasses.replace(self, **one) for one in those] for those in ways)
         return [one for those in made for one in [x for x in those if x.is_valid()][:1]]
@@ -198,9 +223,15 @@ class MlaProblem(Problem):
         """Where the tokens of an edge are cut, by field; nowhere, unless a problem has parts.
 
         Args:
-            tile: Of how many tokens each part is a multiple.
+            tile: Of how many tokens each part is a multiple; 0 where all are kept in one form.
         """
         return {}
+
+    def vast(self) -> list[Self]:
+        """A prefill of more rows than the second axis of a grid has blocks, whole and in pieces."""
+        sizes: dict[str, Any] = {"b": 1, "h": 128, "s": 1024, "t": 1024, **self._cut(USUAL_TILE)}
+        pieces: dict[str, Any] = {n: 2 for n in self.problem() if n.endswith(("splits", "parts"))}
+        return [dataclasses.replace(self, **sizes, **own) for own in ({}, pieces)]
 
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
         """Sequences of few rows, each with a tile of keys per multiprocessor."""
@@ -265,11 +296,11 @@ class MlaProblem(Problem):
 
     def extreme(self) -> str:
         if self.shift:
-            return f"scores near {self.shift:g}"
+            return far(self.shift)
         if self.rise:
             return f"scores that rise by {self.rise:g}"
         if self.level:
-            return f"values of {self.level:g}"
+            return f"values of {held(self.level, self.dtype):g}"
         return f"scores spread {self.spread:g}-fold" if self.spread != 1.0 else ""
 
     def shrunk(self) -> Self:
@@ -300,13 +331,21 @@ class MlaProblem(Problem):
         """What keys have where the last query has the shift."""
         return BOTTOM_KEY if self.shift == BOTTOM else 1.0
 
+    def _shift_of_heads(self) -> torch.Tensor:
+        """``shift`` [h]; at the bottom every other head is at the top."""
+        import torch
+
+        found = torch.full((self.h,), self.shift)
+        found[1::2] *= -1.0 if self.shift == BOTTOM else 1.0
+        return found
+
     def _shifted(self, qpe: torch.Tensor, kpe: torch.Tensor) -> torch.Tensor:
         """``kpe`` [b,t,p], which with the last query of ``qpe`` [b,h,s,p] adds what is extreme."""
         if qpe.is_meta:
             return kpe
         if self.shift:
             kpe[..., 0] = self._key_of_shift()
-            qpe[:, :, -1, 0] = self.shift / self.scale / self._key_of_shift()
+            qpe[:, :, -1, 0] = self._shift_of_heads() / self.scale / self._key_of_shift()
         if self.rise:
             kpe[..., 1] = ladder.ramp(kpe.shape[-2])
             qpe[:, -1, -1, 1] = self.rise / self.scale
@@ -321,4 +360,4 @@ class MlaProblem(Problem):
             return values
         for x in queries if self.level > 1.0 else ():
             x.zero_()
-        return -self.level * values.abs()
+        return -held(self.level, self.dtype) * values.abs()

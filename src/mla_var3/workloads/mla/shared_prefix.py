@@ -43,7 +43,11 @@ class SharedPrefixProblem(MlaProblem):
     )
 
     shared: int | None = option(
-        None, "first tokens common to a group; by default three quarters of t", tries=OLD, minimum=0
+        None,
+        "first tokens common to a group; by default three quarters of t",
+        tries=OLD,
+        near=1,
+        minimum=0,
     )
     groups: int = option(
         1,
@@ -57,6 +61,7 @@ class SharedPrefixProblem(MlaProblem):
         None,
         "shared tokens kept decompressed; by default the cost model's best",
         tries=OLD,
+        near=1,
         minimum=0,
     )
 

@@ -13,7 +13,7 @@ from mla_var3.workloads.base import SEED, USUAL_TILE, Cost, option
 from mla_var3.workloads.mla import ladder
 from mla_var3.workloads.mla.costs import FP8_GROUP, fp8_row_bytes, sparse_cost
 from mla_var3.workloads.mla.fp8 import fp8_rows
-from mla_var3.workloads.mla.problems import BOTTOM, LEVEL, STRAY, MlaProblem
+from mla_var3.workloads.mla.problems import BOTTOM, LEVEL, STRAY, TINY, MlaProblem, held
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +23,8 @@ OTHER_PAGE = 24
 HOLES_APART = 17
 #: Bytes before a cache that is far behind its beginning: no offset into it fits 31 bits.
 FAR_BYTES = 1 << 31
+#: What kernels may keep latents in, which holds values of e4m3 times scales near one exactly.
+STORED = "fp16"
 #: Of which fp8, fp32 and bf16 make NaNs.
 NAN_BYTE = 0xFF
 
@@ -45,7 +47,11 @@ class SparseLatentProblem(MlaProblem):
 
     k: int = option(512, "latent (compressed) dimension", minimum=16)
     topk: int = option(
-        2048, "tokens that a query token attends to", tries=(1, 3, 64, 128, 200, 500), minimum=1
+        2048,
+        "tokens that a query token attends to",
+        tries=(1, 3, 64, 128, 200, 500),
+        near=1,
+        minimum=1,
     )
     #: Tokens of a page of the cache, which kernels are given.
     page: int = dataclasses.field(default=64, metadata={"hidden": True})
@@ -79,15 +85,22 @@ class SparseLatentProblem(MlaProblem):
         lists = self.b * self.s * -(-self.h // USUAL_TILE)
         return lists * -(-self.topk // USUAL_TILE)
 
+    def edges(self) -> list[Self]:
+        """Of values that fp16 holds."""
+        found = super().edges()
+        return [dataclasses.replace(x, level=x.level and held(x.level, STORED)) for x in found]
+
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
-        """Lists as long as their sequences, of one far behind the cache's beginning.
+        """Lists as long as their sequences, of one far behind the cache's beginning, and tiny.
 
         Of two the second has large negative latents.
         """
         found = super().shared_by(sms, items)
         if found is None or items == 1:
-            return found and dataclasses.replace(found, topk=found.t, distant=1)
-        return dataclasses.replace(found, topk=found.t, level=LEVEL, spread=1.0)
+            return found and dataclasses.replace(
+                found, topk=found.t, distant=1, level=held(TINY, STORED)
+            )
+        return dataclasses.replace(found, topk=found.t, level=held(LEVEL, STORED), spread=1.0)
 
     def in_turn(self, rows: int) -> Self | None:
         """Lists as long as their sequences but for few holes, over pages of another size."""
@@ -134,7 +147,7 @@ class SparseLatentProblem(MlaProblem):
             q[-1] *= 0.0 if self.shift == BOTTOM else self.spread
             q[-1, :, self._jumping()] = 0.0
             if self.shift:
-                q[-1, ..., self.k] = self.shift / self.scale / self._key_of_shift()
+                q[-1, ..., self.k] = self._shift_of_heads() / self.scale / self._key_of_shift()
                 tokens[..., self.k] = self._key_of_shift()
             if self.rise:  # within each page
                 q[-1, ..., self.k + 1] = self.rise / self.scale
