@@ -93,12 +93,30 @@ def test_what_makes_ptxas_heed_setmaxnreg(entry: str, ignored: bool, tmp_path: P
 CUTE = runpy.run_path(str(EXAMPLES / "cute_errors.py"))
 
 
-@pytest.mark.parametrize("code", CUTE["CASES"])
-def test_the_dsl_refuses_one_form_and_takes_the_other(code: str) -> None:
-    refused, mended = CUTE["CASES"][code]
+@pytest.mark.parametrize(
+    ("code", "forms"),
+    [*CUTE["CASES"].items(), CUTE["IN_BRANCH"]],
+    ids=lambda value: value if isinstance(value, str) else value[0].__name__,
+)
+def test_the_dsl_refuses_one_form_and_takes_the_other(code: str, forms: tuple[type, type]) -> None:
+    refused, mended = forms
     assert f"[{code}]" in CUTE["said"](refused)
     assert CUTE["said"](mended) == ""
-    assert f"\n## {code}\n" in (PAGES / "cute-dsl-errors.md").read_text()
+    page = (PAGES / "cute-dsl-errors.md").read_text()
+    assert re.search(rf"^## {code}: .+ {{ #{code.lower()} }}$", page, re.MULTILINE)
+    assert f"| [{code}](#{code.lower()}) |" in page
+
+
+def test_a_name_that_only_a_branch_defines_is_no_name_after_it() -> None:
+    kind, words, (refused, mended) = CUTE["UNDEFINED"]
+    said = CUTE["said"](refused)
+    assert kind in said
+    assert words in said
+    assert "must be defined before" in " ".join(said.split())
+    assert CUTE["said"](mended) == ""
+    page = (PAGES / "cute-dsl-errors.md").read_text()
+    assert "{ #nameerror }" in page
+    assert "| [NameError](#nameerror) |" in page
 
 
 TILE = runpy.run_path(str(EXAMPLES / "cutile_errors.py"), run_name="cases")
@@ -146,8 +164,11 @@ def test_every_finding_has_its_cause_check_and_remedy(
 ) -> None:
     text = (PAGES / explained).read_text()
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
-    told = {kind for section in sections for kind in section.splitlines()[0].split(", ")}
-    assert kinds_of(page, heading) == told
+    heads = [re.fullmatch(r"(.+?): .+ \{ #([a-z0-9-]+) \}", s.splitlines()[0]) for s in sections]
+    assert all(heads)  # Each has words beside the kind, and keeps the anchor of the kind.
+    kinds = [head[1].split(", ") for head in heads if head]
+    assert [head[2] for head in heads if head] == ["-".join(names) for names in kinds]
+    assert kinds_of(page, heading) == {kind for names in kinds for kind in names}
     for section in sections:
         assert [section.count(word) for word in ("**Cause.**", "**Check.**", "**Remedy.**")] == [
             1

@@ -159,6 +159,32 @@ class NumberStays(Launch):
         x[i] = total
 
 
+class BranchChanges(Launch):
+    """A name begins as the integer 0 and becomes a float where a condition of run time holds."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """The `if` hands on an integer on one path and a float on the other."""
+        best = 0
+        for step in cutlass.range(block):
+            if x[step] > 0:
+                best = x[step]
+        x[i] = best
+
+
+class BranchStays(Launch):
+    """The name has the type from the start that it has on the changing path."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """Both paths hand on a float."""
+        best = Float32(0)
+        for step in cutlass.range(block):
+            if x[step] > 0:
+                best = x[step]
+        x[i] = best
+
+
 #: The code that the DSL gives a case, its refused form and its mended one.
 CASES = {
     "TYPE_DYNAMIC_EXPR_UNSUPPORTED": (ObjectInBranch, ObjectOfSelf),
@@ -167,6 +193,35 @@ CASES = {
     "CONTAINER_STRUCTURE_CHANGED": (AtomChanges, AtomStays),
     "TYPE_UNSTABLE_JOIN": (NumberChanges, NumberStays),
 }
+
+
+class BornInBranch(Launch):
+    """A name is first assigned in a branch of run time and read after it."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """The branch has nothing to hand on where it is not taken."""
+        if block > 1:
+            value = x[i]
+        x[i] = value
+
+
+class BornBefore(Launch):
+    """The name exists before the branch, with the type that it keeps."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """Both paths hand on a float."""
+        value = Float32(0)
+        if block > 1:
+            value = x[i]
+        x[i] = value
+
+
+#: A name that only one path defines has no code: a NameError with these words.
+UNDEFINED = "NameError", "is not defined", (BornInBranch, BornBefore)
+#: The same code once more, with a branch inside of the loop.
+IN_BRANCH = "TYPE_UNSTABLE_JOIN", (BranchChanges, BranchStays)
 
 
 def said(case: type[Launch]) -> str:
@@ -182,7 +237,7 @@ def said(case: type[Launch]) -> str:
 
 def main() -> None:
     """Print each code, and what is said of the refused and of the mended form."""
-    for code, forms in CASES.items():
+    for code, forms in [*CASES.items(), IN_BRANCH, (UNDEFINED[0], UNDEFINED[2])]:
         for case in forms:
             first = (said(case).strip() or "compiles").splitlines()[0]
             print(f"{code}: {case.__name__}: {first}")

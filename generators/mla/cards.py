@@ -13,6 +13,7 @@ from generators.write.page import Page
 from generators.write.text import cell, meta, sections, table
 from mla_var3.devices import Ceilings, Device
 from mla_var3.errors import DeviceFigureError
+from mla_var3.evidence.compare import times
 from mla_var3.knowledge.evidence import Link
 from mla_var3.roofline.prediction import Prediction, predict
 from mla_var3.workloads.mla import regimes
@@ -26,6 +27,7 @@ FOUND_BY = (
     "price performance", "memory size of a card", "what limits decode", "what limits prefill",
     "B200 for Kimi K2", "hardware for serving DeepSeek", "bandwidth of H200 and B200",
     "is Blackwell faster than Hopper", "upgrade from Hopper to Blackwell", "plain words",
+    "decode by card", "cost of decode by card",
 )  # fmt: skip
 #: Cards whose limits are worked out, the one that all are compared with among them.
 COMPARED = ("nvidia-h100-sxm", "nvidia-h200-sxm", "nvidia-b200")
@@ -48,8 +50,8 @@ def page(site: Site) -> Page:
     known = {device.key: device for device in site.devices}
     base = known.get(BASE)
     shown = sorted(
-        (d for d in site.devices if d.is_compile_target and _published(d)),
-        key=lambda d: -_rates(d).gbps,
+        (d for d in site.devices if d.is_compile_target and published(d)),
+        key=lambda d: -rates(d).gbps,
     )
     compared = [known[key] for key in COMPARED if key in known]
     content = sections(
@@ -71,15 +73,16 @@ def page(site: Site) -> Page:
     return Page(PATH, content, None, ("MLA", "Which card"))
 
 
-def _published(device: Device) -> bool:
+def published(device: Device) -> bool:
+    """Whether both rates of a card are known."""
     try:
-        _rates(device)
+        rates(device)
     except DeviceFigureError:
         return False
     return True
 
 
-def _rates(device: Device) -> Ceilings:
+def rates(device: Device) -> Ceilings:
     """The largest rates that anybody states; power, which is known of one card alone, left out."""
     return replace(device.bound(regimes.DTYPE), power=None)
 
@@ -91,23 +94,23 @@ _HEAD = [
 
 
 def _row(site: Site, device: Device, base: Device | None, link: Link) -> list[str]:
-    rates = _rates(device)
+    found = rates(device)
     timed = sum(run.is_timed and run.record.target == device.key for run in site.runs)
     ratio = ""
     if base is not None and device is not base:
-        own = _rates(base)
+        own = rates(base)
         ratio = (
-            f"{rates.gbps / own.gbps:.2g}x bandwidth, {rates.tflops / own.tflops:.2g}x arithmetic"
+            f"{found.gbps / own.gbps:.2g}x bandwidth, {found.tflops / own.tflops:.2g}x arithmetic"
         )
     return [
         f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})",
         _stated(device, "dram_capacity"),
-        f"{rates.gbps / 1000:.3g} TB/s",
-        f"{rates.tflops:,.4g} TFLOP/s",
+        f"{found.gbps / 1000:.3g} TB/s",
+        f"{found.tflops:,.4g} TFLOP/s",
         _fp8(device),
         _stated(device, "tdp"),
         ratio,
-        _linked(site, link, f"results/{device.key}", f"{timed} records") if timed else "no",
+        linked(site, link, f"results/{device.key}", f"{timed} records") if timed else "no",
     ]
 
 
@@ -137,7 +140,7 @@ def _lead(site: Site, known: dict[str, Device], link: Link) -> str:
     )  # fmt: skip
     if BASE not in known or COMPARED[-1] not in known:
         return nothing
-    old, new = _rates(known[BASE]), _rates(known[COMPARED[-1]])
+    old, new = rates(known[BASE]), rates(known[COMPARED[-1]])
     first, last = cell(_short(known[BASE])), cell(_short(known[COMPARED[-1]]))
     return (
         f"{nothing}By published figures one {last} has {new.gbps / old.gbps:.1f} times the memory "
@@ -146,12 +149,12 @@ def _lead(site: Site, known: dict[str, Device], link: Link) -> str:
         "token generated, one of the first two is what counts, and how many heads a card has "
         f"decides [which](#what-limits-decode-and-what-limits-prefill). The fast kernels of this "
         f"site are written for {first} and H100; the one for {last} is "
-        f"{_linked(site, link, BLACKWELL, 'blackwell_mla')}"
+        f"{linked(site, link, BLACKWELL, 'blackwell_mla')}"
         + (", which never ran on the chip." if known[COMPARED[-1]] in away else ".")
     )
 
 
-def _linked(site: Site, link: Link, target: str, words: str) -> str:
+def linked(site: Site, link: Link, target: str, words: str) -> str:
     """Words that lead to a page where the site has it."""
     return f"[{words}]({link(target)})" if target in site.addresses else words
 
@@ -168,13 +171,13 @@ def _short(device: Device) -> str:
 def _decode(device: Device, heads: int) -> Prediction:
     shape = regimes.Shape(b=SEQUENCES, h=heads)
     work = regimes.cost("flash_mla", shape, 1, CONTEXT)
-    return predict(work.flops, work.bytes, _rates(device))
+    return predict(work.flops, work.bytes, rates(device))
 
 
 def _prefill(device: Device, heads: int) -> Prediction:
     shape = regimes.Shape(b=1, h=heads)
     work = regimes.cost("flash_attention", shape, PROMPT, PROMPT)
-    return predict(work.flops, work.bytes, _rates(device))
+    return predict(work.flops, work.bytes, rates(device))
 
 
 def _limits(compared: list[Device]) -> str:
@@ -206,6 +209,22 @@ def _limits(compared: list[Device]) -> str:
     )
 
 
+def slower(site: Site, link: Link) -> str:
+    """By how much longer decode takes on the smaller card of the two with the same machine code."""
+    known = {device.key: device for device in site.devices}
+    if not {COMPARED[0], BASE} <= known.keys():
+        return ""
+    other, base = known[COMPARED[0]], known[BASE]
+    few, many = (
+        _decode(other, heads).time_us / _decode(base, heads).time_us
+        for heads in (HEADS[1], HEADS[-1])
+    )
+    return (
+        f"by published rates {times(few)} the time on an {cell(_short(other))} SXM with "
+        f"{HEADS[1]} heads, {times(many)} with {HEADS[-1]} ([card by card]({link(SOURCE)}))"
+    )
+
+
 def _first_bound_by_arithmetic(device: Device) -> int | None:
     return next((heads for heads in HEADS if _decode(device, heads).bound == "compute"), None)
 
@@ -228,13 +247,13 @@ def _plain(site: Site, compared: list[Device], link: Link) -> str:
             else ""
         )
         + "How many heads a card has follows from the model and from how many cards share it: "
-        f"{_linked(site, link, HEADS_OF_MODELS, 'DeepSeek-V3 has 128, Kimi K2 64')}.\n"
+        f"{linked(site, link, HEADS_OF_MODELS, 'DeepSeek-V3 has 128, Kimi K2 64')}.\n"
         "- **Prefill** (reading the question) is arithmetic on all of them.\n"
         "- **Memory** decides how many conversations fit, not how fast one is. A longer context or "
         "more users need more of it.\n"
         "- **Attention is a part of a model.** The other layers, and the network between cards, "
         "are not measured here.\n"
         "- **What would settle it:** the same run on both cards, ten minutes each: "
-        f"{_linked(site, link, SENDING, '`nox -s contribute`')}. What was measured on an H200: "
-        f"{_linked(site, link, f'results/{BASE}', 'results')}.",
+        f"{linked(site, link, SENDING, '`nox -s contribute`')}. What was measured on an H200: "
+        f"{linked(site, link, f'results/{BASE}', 'results')}.",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from generators.mla import cards, decode, design_choice
+from generators.mla import balance, cards, decode, design_choice, heads, memory, models
 from generators.mla.same_work import time_of
 from generators.model import problems
 from generators.model.run import Run
@@ -101,8 +101,52 @@ def guides(site: Site, link: Link) -> list[str]:
     return [f"[{said}]({link(page)})" for page, said in known.items() if page in site.addresses]
 
 
+def drafted(site: Site, link: Link) -> str:
+    """Which kernel takes several query tokens, by how much, and one time of it."""
+    found = decode.best_known(site)
+    pairs = decode.drafted(site, found[1][0][0]) if found else []
+    if not pairs:
+        return "No kernel was timed with several query tokens beside a library here."
+    mine, theirs = min(pairs, key=lambda pair: _from_usual(pair[0]))
+    return (
+        f"**Covered here, yes**: {run_version(site, mine, link)} with `causal=True`. For example "
+        f"{cell(problems.problem_text(mine.record))}: {time_of(mine, link)}, FlashMLA "
+        f"{time_of(theirs, link)} in the same run. [All {len(pairs)} problems]"
+        f"({link(decode.SOURCE)}#{decode.SEVERAL})."
+    )
+
+
+def energy(site: Site, link: Link) -> str:
+    """Joules of one launch of ours and of the library, of one run."""
+    found = decode.best_known(site)
+    known = [
+        (mine, theirs, mine.outcome.energy, theirs.outcome.energy)
+        for mine, theirs in (found[1] if found else [])
+        if mine.outcome and theirs.outcome and mine.outcome.energy and theirs.outcome.energy
+    ]
+    if not known:
+        return "No energy was measured beside a library here."
+    mine, theirs, ours, other = min(known, key=lambda one: _from_usual(one[0]))
+    drawn = [
+        f"[{used.joules * 1e3:.1f} mJ at {used.watts:.0f} W]({link(run.name)})"
+        for run, used in ((mine, ours), (theirs, other))
+    ]
+    return (
+        f"**For example** {cell(problems.problem_text(mine.record))}, back to back: "
+        f"{run_version(site, mine, link)} {drawn[0]} per launch, FlashMLA {drawn[1]} in the same "
+        "run: one layer's attention for one step of all sequences."
+    )
+
+
 SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-prefill": prefill,
     "mla-decode": decoding,
     "mla-sample": sample,
+    "mla-drafted": drafted,
+    "mla-balance": balance.text,
+    "mla-heads": heads.text,
+    "mla-other-card": cards.slower,
+    "mla-cache": memory.cache,
+    "mla-energy": energy,
+    "mla-models": models.text,
 }

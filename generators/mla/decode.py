@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from statistics import geometric_mean
 
 from generators.mla.same_work import PEERS, time_of
 from generators.model import problems, targets
 from generators.model.choice import Pair, alike, kernel_of, pair_of
+from generators.model.run import Run
 from generators.model.site import Site
 from generators.write import figures
 from generators.write.page import Page
@@ -28,14 +29,20 @@ FOUND_BY = (
     "recommended kernel", "decode kernel for small batch", "small batch long context",
     "batch 1 to 8", "few sequences long context", "best kernel for DeepSeek decode",
     "serve DeepSeek on H100", "fastest kernel on Hopper", "kernel recommendation",
-    "large batch decode kernel", "which version of flash_mla to take", "v20 or v21 for serving",
+    "large batch decode kernel", "which version of flash_mla to take",
+    "v20, v21 or v22 for serving",
     "fastest at batch one", "fastest kernel for a batch of one",
+    "kernel for MTP", "decode with 2 to 4 query tokens", "speculative decoding kernel time",
 )  # fmt: skip
 #: Sequences up to which a batch is small.
 FEW = 8
+#: Query tokens of a step that verifies drafted ones, at most.
+DRAFTED = 8
 #: Tokens of a page as servers have them.
 PAGE = 64
 SERVING = "docs/serving.md"
+#: The term, and the section that answers it.
+SPECULATIVE, SEVERAL = "docs/glossary/speculative.md", "several-query-tokens"
 #: Chip whose other cards run the same machine code.
 H100 = "nvidia-h100-sxm"
 
@@ -47,8 +54,8 @@ def page(site: Site) -> Page | None:
         return None
     version, pairs = found
     link = site.link(PATH)
-    few = [pair for pair in pairs if _sizes(pair)["b"] <= FEW]
-    rest = [pair for pair in pairs if _sizes(pair)["b"] > FEW]
+    few = [pair for pair in pairs if sizes(pair)["b"] <= FEW]
+    rest = [pair for pair in pairs if sizes(pair)["b"] > FEW]
     peer = next(iter(PEERS.values()))
     content = sections(
         meta(
@@ -67,26 +74,49 @@ def page(site: Site) -> Page | None:
         "others.",
         fold(f"With more than {FEW} sequences", f"{len(rest)} problems",
              _table(rest, version, link)),
+        _several(site, version, pairs, link),
         "## When another one",
         _others(link, peer),
     )  # fmt: skip
     return Page(PATH, content, None, ("MLA", "Which decode kernel"))
 
 
-def _sizes(pair: Pair) -> dict[str, int]:
+def sizes(pair: Pair) -> dict[str, int]:
+    """Sequences, heads, query tokens and cached tokens of a pair's problem."""
     return {name: int(pair[0].record.problem[name]) for name in ("b", "h", "s", "t")}  # type: ignore[arg-type]
 
 
 def best_known(site: Site) -> tuple[Version, list[Pair]] | None:
-    """The version that was timed beside the library at most problems, with a pair for each.
+    """The version whose times are the smallest share of the library's, with a pair per problem.
 
-    Of several the one whose times are the smallest share of the library's.
+    Of those that were timed beside it at half as many problems as any, so that none is taken for
+    a few that suit it.
     """
+    found = {kernel: _newest(of.values()) for kernel, of in _known(site, range(1, 2)).items()}
+    if not found:
+        return None
+    enough = max(len(pairs) for pairs in found.values()) / 2
+    best = min((k for k in found if len(found[k]) >= enough), key=lambda k: _share(found[k]))
+    version = site.version_of(found[best][0][0])
+    assert version is not None  # Others do not suit.
+    return version, sorted(found[best], key=_order)
+
+
+def drafted(site: Site, mine: Run) -> list[Pair]:
+    """The pairs of a run's version with several query tokens under a causal mask, few first."""
+    known = _known(site, range(2, DRAFTED + 1)).get(kernel_of(mine), {})
+    return sorted(_newest(known.values()), key=_order)
+
+
+def _known(
+    site: Site, tokens: Container[object]
+) -> dict[tuple[str, ...], dict[object, list[Pair]]]:
+    """By version and problem each time beside the library's of the same run."""
     peer, suits = next(iter(PEERS)), alike(site, WORKLOAD.key)
     known: dict[tuple[str, ...], dict[object, list[Pair]]] = defaultdict(lambda: defaultdict(list))
     for contests in site.contests.values():
         problem = contests[0][0].record.problem
-        if contests[0][0].record.kernel.layer != WORKLOAD.key or not _is_asked(problem):
+        if contests[0][0].record.kernel.layer != WORKLOAD.key or not _is_asked(problem, tokens):
             continue
         for runs in contests:
             theirs = [run for run in runs if run.record.kernel.design == peer]
@@ -96,18 +126,13 @@ def best_known(site: Site) -> tuple[Version, list[Pair]] | None:
             for mine in runs:
                 if suits(mine) and mine.record.kernel.language != "library":
                     known[kernel_of(mine)][problems.problem_of(mine.record)].append((mine, first))
-    if not known:
-        return None
-    found = {kernel: _newest(by_problem.values()) for kernel, by_problem in known.items()}
-    most = max(found, key=lambda kernel: (len(found[kernel]), -_share(found[kernel])))
-    version = site.version_of(found[most][0][0])
-    assert version is not None  # Others do not suit.
-    return version, sorted(found[most], key=_order)
+    return known
 
 
-def _is_asked(problem: Mapping[str, object]) -> bool:
-    """One query token over pages of a server."""
-    return problem.get("s") == 1 and problem.get("page") == PAGE
+def _is_asked(problem: Mapping[str, object], tokens: Container[object]) -> bool:
+    """So many query tokens over pages of a server, of which several are causal."""
+    asked = problem.get("s") in tokens and problem.get("page") == PAGE
+    return asked and (problem.get("s") == 1 or bool(problem.get("causal")))
 
 
 def _newest(groups: Iterable[list[Pair]]) -> list[Pair]:
@@ -119,8 +144,8 @@ def _share(pairs: list[Pair]) -> float:
 
 
 def _order(pair: Pair) -> tuple[int, ...]:
-    sizes = _sizes(pair)
-    return sizes["b"], -sizes["h"], sizes["t"]
+    found = sizes(pair)
+    return found["s"], found["b"], -found["h"], found["t"]
 
 
 def _verdict(version: Version, pairs: list[Pair], few: list[Pair], link: Link) -> str:
@@ -138,6 +163,24 @@ def _verdict(version: Version, pairs: list[Pair], few: list[Pair], link: Link) -
         f" A server calls it [in place of {peer}]({link(SERVING)}).",
     ]
     return "".join(told)
+
+
+def _several(site: Site, version: Version, pairs: list[Pair], link: Link) -> str:
+    """Times with several query tokens, and how their call is made; empty where none was timed."""
+    found = drafted(site, pairs[0][0])
+    if not found:
+        return ""
+    peer = next(iter(PEERS.values()))
+    most = max(sizes(pair)["s"] for pair in found)
+    return sections(
+        f"## With 2 to {most} query tokens (MTP, speculative) {{ #{SEVERAL} }}",
+        f"**The same {version.version}, with `causal=True`**: it takes {_share(found):.2f} of "
+        f"{peer}'s time in the geometric mean of {len(found)} problems. `cache_seqlens` counts "
+        "the new tokens too, whose rows are in the cache before the call; query i of s sees keys "
+        "0 to t - s + i. All sequences of a call have equally many query tokens; masks of drafted "
+        f"trees are not covered ([speculative decoding]({link(SPECULATIVE)})).",
+        _table(found, version, link),
+    )
 
 
 def _on_h100(site: Site, pairs: list[Pair], link: Link) -> str:
@@ -164,11 +207,13 @@ def command(pairs: list[Pair]) -> str:
 def _table(pairs: list[Pair], version: Version, link: Link) -> str:
     peer = next(iter(PEERS.values()))
     several = len({mine.record.target for mine, _ in pairs}) > 1
+    drafts = any(sizes(pair)["s"] > 1 for pair in pairs)
     rows = [
         [
             *([cell(targets.target_name(mine.record.target))] if several else []),
-            *(str(_sizes((mine, theirs))[name]) for name in ("b", "h")),
-            f"{_sizes((mine, theirs))['t']:,}",
+            *(str(sizes((mine, theirs))[name]) for name in ("b", "h")),
+            *([str(sizes((mine, theirs))["s"])] if drafts else []),
+            f"{sizes((mine, theirs))['t']:,}",
             cell(str(mine.record.problem.get("lengths") or "equal")),
             time_of(mine, link),
             time_of(theirs, link),
@@ -177,7 +222,8 @@ def _table(pairs: list[Pair], version: Version, link: Link) -> str:
         for mine, theirs in pairs
     ]
     head = [
-        *(["Device"] if several else []), "Sequences b", "Heads h", "Cached tokens t", "Lengths",
+        *(["Device"] if several else []), "Sequences b", "Heads h",
+        *(["Query tokens s"] if drafts else []), "Cached tokens t", "Lengths",
         version.version, peer, f"{version.version} is",
     ]  # fmt: skip
     return table(head, rows)
@@ -185,7 +231,7 @@ def _table(pairs: list[Pair], version: Version, link: Link) -> str:
 
 def _others(link: Link, peer: str) -> str:
     return (
-        f"- **Other sizes**, more query tokens, one contiguous cache: [the advisor]"
+        f"- **Other sizes**, still more query tokens, one contiguous cache: [the advisor]"
         f"({link('knowledge/workloads/mla.md')}), which answers from the nearest record.\n"
         f"- **A list of tokens per query** (sparse, fp8): [sparse decode]"
         f"({link(SERVING)}#sparse-decode-over-fp8).\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 from generators.draw import shapes
 from generators.draw.shapes import BLUE, ORANGE, PURPLE, QUIET, rect, text
-from generators.mla import advisor, cards, decode, peers
+from generators.mla import advisor, balance, cards, decode, peers
 from generators.mla.design_choice import COSTS, OTHERS, SOURCE
 from generators.model.site import Site
 from generators.pages.kernels import run_version
@@ -148,6 +148,7 @@ def map_page(site: Site, key: str) -> Page:
         meta(found_by=[f"MLA on {_model(key)}", f"regime map of {_model(key)}"]),
         f"# MLA on {cell(device.name)}",
         _take(site, device, link),
+        balance.short(site, device, link),
         f"Computed from the cost models and rates of [this device]({file}): "
         f"{figures.reference_rates(ceilings)}; the two rates meet at "
         f"{regimes.figure('ridge', key)}. "
@@ -191,7 +192,7 @@ def _take(site: Site, device: Any, link: Link) -> str:
 
 def _model(key: str) -> str:
     """A device without its maker and its slot: ``H20``, ``RTX 5090``."""
-    words = key.partition("-")[2].removesuffix("-sxm").removesuffix("-pcie")
+    words = key.partition("-")[2].removesuffix("-sxm")
     return words.replace("-", " ").upper()
 
 

@@ -35,6 +35,7 @@ class Head(BaseModel):
         found_by: Words by which the search finds it, too common to be links.
         related: Files of other terms, without suffix.
         learn: Pages that teach it, as files of the checkout.
+        shortest: The shortest of NVIDIA's examples that shows it, as in ``knowledge/examples``.
         linked: Whether pages link to it; not for everyday words.
         figure: A picture of ``glossary_figures``.
     """
@@ -47,6 +48,7 @@ class Head(BaseModel):
     found_by: Names = ()
     related: Names = ()
     learn: Names = ()
+    shortest: str | None = None
     linked: bool = True
     figure: str | None = None
 

@@ -5,8 +5,10 @@ Text is ours, from ``knowledge.references``; names and signatures are the instal
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 
 from generators.draw import layouts
@@ -29,6 +31,8 @@ from mla_var3.runtime.registry import Version
 FINDINGS = "docs/interpreter.md#findings"
 #: Dtypes in their order; where an operation takes most, those that it refuses are said.
 _MANY = 9
+#: Characters of a call that stands in an entry.
+_CALL = 100
 
 
 def page_path(reference: Reference, part: Part | None = None) -> str:
@@ -137,6 +141,7 @@ def _chapter(
     def prose(text: str) -> str:
         return rebase(neutralise(text), part.file, link)
 
+    enums = [enum for entry in part.entries for enum in _choices(reference, entry)]
     shown = [cell_ for cell_ in part.cells if any(e.cell == cell_ for e in part.entries)]
     content = sections(
         meta(found_by=[*chapter.found_by, reference.head.title]),
@@ -146,6 +151,7 @@ def _chapter(
         prose(chapter.worked),
         *(layouts.FIGURES[name]() for name in chapter.figures),
         "## Names",
+        _values(enums, link),
         *(_entry(site, reference, entry, users.get(entry.key, []), link, prose, shown)
           for entry in part.entries),
         "## Snippets" if shown else "",
@@ -165,16 +171,40 @@ def _entry(site: Site, reference: Reference, entry: Entry, users: list[Version],
     name = entry.name
     # Parameters hold stars and bars, which only plain code keeps as they are.
     signature = f"`{entry.key.rpartition('.')[2]}{name.signature}`" if name.signature else ""
-    facts = [*_facts(reference, entry, link), *_where(entry, users, link, shown)]
+    facts = [
+        *_facts(reference, entry, link),
+        *_taken(reference, entry, link),
+        *_where(entry, users, link, shown),
+    ]
     return sections(
         f"### {code(entry.key)} {{ #{anchor(entry.key)} }}",
         signature,
+        _literals(entry),
         prose(entry.says),
+        f"For example `{called}`." if (called := _called(entry)) else "",
         prose(entry.note) if entry.note else "",
         api_compiles.of_list(entry.compiled, site.root, link) if entry.compiled else "",
         _members(entry),
         " · ".join(facts),
     )
+
+
+def _called(entry: Entry) -> str:
+    """A call of a name in its snippet, on one line; empty where it has none that is short."""
+    if entry.cell is None or entry.name.kind == "enum":
+        return ""
+    before, _, last = entry.key.rpartition(".")
+    top, of_object = before.partition(".")[0], before.rpartition(".")[2][:1].isupper()
+    for node in ast.walk(ast.parse(entry.cell.code)):
+        if not isinstance(node, ast.Call):
+            continue
+        outer, _, name = ast.unparse(node.func).rpartition(".")
+        of_module = not outer or f".{before}".endswith(f".{outer}")
+        suits = outer.partition(".")[0] not in ("", top) if of_object else of_module
+        if name == last and suits:
+            called = " ".join(ast.unparse(node).split())
+            return called if len(called) <= _CALL and "`" not in called else ""
+    return ""
 
 
 def _members(entry: Entry) -> str:
@@ -200,6 +230,65 @@ def _facts(reference: Reference, entry: Entry, link: Link) -> Iterator[str]:
     if found:
         kinds = ", ".join(code(kind) for kind in dict.fromkeys(found))
         yield f"the interpreter [reports]({link(FINDINGS)}) {kinds}"
+
+
+def _choices(reference: Reference, entry: Entry) -> list[Entry]:
+    """The enums whose members the parameters of a name take, nearest of that name."""
+    found = []
+    defaults = re.findall(r"=(\w+)\.\w+", entry.name.signature)
+    annotated = [word for _, words in _parameters(entry) for word in words]
+    for called in dict.fromkeys([*defaults, *annotated]):
+        alike = [
+            other
+            for other in reference.entries()
+            if other.name.kind == "enum" and other.key.rpartition(".")[2] == called
+        ]
+        if alike:
+            found.append(max(alike, key=lambda other: _near(other.key, entry.key)))
+    return found
+
+
+def _parameters(entry: Entry) -> Iterator[tuple[str, list[str]]]:
+    """Parameters whose annotation says what they take, with its values and enums."""
+    for choice in entry.name.choices:
+        name, _, taken = choice.partition(": ")
+        yield name, taken.split(", ")
+
+
+def _literals(entry: Entry) -> str:
+    """What parameters take that are words or numbers, a parameter each."""
+    told = [
+        f"{code(name)} is {' or '.join(code(word) for word in words)}"
+        for name, words in _parameters(entry)
+        if words[0][:1] == '"' or words[0].lstrip("-").isdigit()
+    ]
+    return f"{'; '.join(told)}." if told else ""
+
+
+def _near(one: str, other: str) -> int:
+    """How many modules two names have in common, from the first on."""
+    pairs = zip(one.split("."), other.split("."), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _place(entry: Entry, link: Link) -> str:
+    return f"{link(entry.file)}#{anchor(entry.key)}"
+
+
+def _values(enums: list[Entry], link: Link) -> str:
+    """The members of every enum that a signature of the chapter names, once."""
+    lines = [
+        f"- [{code(enum.key)}]({_place(enum, link)}): "
+        f"{', '.join(code(member) for member in enum.name.members)}"
+        for enum in {enum.key: enum for enum in enums}.values()
+    ]
+    return sections("**Values that signatures below name:**", "\n".join(lines)) if lines else ""
+
+
+def _taken(reference: Reference, entry: Entry, link: Link) -> Iterator[str]:
+    named = [f"[{code(enum.key)}]({_place(enum, link)})" for enum in _choices(reference, entry)]
+    if named:
+        yield f"choose from {', '.join(named)}"
 
 
 def _dtypes(reference: Reference, taken: tuple[str, ...]) -> str:

@@ -19,6 +19,7 @@ from generators.write.page import Page
 from generators.write.text import cell, fold, meta, rendered, sections, table
 from mla_var3 import inputs
 from mla_var3.errors import KnowledgeError
+from mla_var3.evidence.compare import times
 from mla_var3.knowledge import history, metrics, symptoms
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.history import Gain
@@ -163,6 +164,7 @@ def _page(site: Site, symptom: Symptom, gains: dict[str, list[Gain]]) -> Page:
             cell(symptom.meaning),
             _more(site, symptom, link),
             _tricks(site, symptom, link),
+            _cases(symptom, ordered),
             f"What to try on {_on_each_arch(symptom, link)}.",
             "## Confirm it",
             _confirm(site, symptom, link),
@@ -194,6 +196,16 @@ def _tricks(site: Site, symptom: Symptom, link: Link) -> str:
         f"What each trick gained, and where it did not pay: [{title}]({link(page.name)}#{anchor})."
         for page in found
     )
+
+
+def _cases(symptom: Symptom, shown: Mapping[str, Document]) -> str:
+    """Which remedy is for which case, where the page has several."""
+    lines = [
+        f"- {cell(words)}: [{cell(shown[name].pattern.title)}](#{name})."
+        for words, name in symptom.cases
+        if name in shown
+    ]
+    return sections("**Which case is yours?**", "\n".join(lines)).rstrip() if lines else ""
 
 
 # -- is it so --------------------------------------------------------------------------------------
@@ -353,10 +365,10 @@ def _brought(
     link: Link,
 ) -> Iterator[str]:  # fmt: skip
     """What a page was measured to bring on an arch: times of this project, then its evidence."""
-    factors = sorted(gain.factor for gain in gains.get(page.pattern.id, ()))
-    if factors and arch in _timed(site):
-        ends = dict.fromkeys(f"{factor:.2g}x" for factor in (factors[0], factors[-1]))
-        yield f"{' to '.join(ends)} the speed, {len(factors)} steps timed"
+    if arch in _timed(site) and (found := symptoms.factors(page, arch, site.catalogue, gains)):
+        ends = " to ".join(dict.fromkeys(times(factor) for factor in (found[0], found[-1])))
+        timed = f"{len(found)} cases" if len(found) > 1 else "one case"
+        yield f"{ends} the speed in {timed} timed"
     pairs = symptoms.pairs_on(page, arch, site.catalogue)
     single = symptoms.records_on(page, arch, site.catalogue)
     for item in page.pattern.evidence:  # As the page tells it: its own case first.

@@ -12,6 +12,7 @@ from generators.draw import concepts
 from generators.model.site import Site
 from generators.model.terms import FOLDER, INDEX, Group, Term
 from generators.pages import analyses, hopper, lessons, told
+from generators.pages.learning_paths import example_source
 from generators.pages.machine import heading
 from generators.write.page import Page
 from generators.write.term_links import Link, Linker, Target
@@ -63,11 +64,13 @@ def _page(site: Site, term: Term, taught: Mapping[str, str]) -> Page:
     def prose(text: str) -> str:
         return told.filled(site, term.source, rebase(neutralise(text), term.source, link), link)
 
+    shown = [f"{term.head.term} example"] if term.head.shortest else []
     content = sections(
-        meta(description=term.plain, found_by=[*term.names, *term.head.found_by]),
+        meta(description=term.plain, found_by=[*term.names, *term.head.found_by, *shown]),
         f"# {cell(term.head.term)}",
         prose(term.definition),
         _learn(site, term, taught, link),
+        _shortest(site, term, link),
         _also(term),
         _figure(site, term.head.figure) if term.head.figure else "",
         prose(term.body),
@@ -100,6 +103,25 @@ def _learn(site: Site, term: Term, taught: Mapping[str, str], link: Link) -> str
         for file in dict.fromkeys(files)
     ]
     return f"**Learn it:** {', '.join(shown)}." if shown else ""
+
+
+def _shortest(site: Site, term: Term, link: Link) -> str:
+    """The shortest example that shows the term in code.
+
+    Raises:
+        KnowledgeError: There is no such example.
+    """
+    name = term.head.shortest
+    if name is None:
+        return ""
+    found = site.learning.examples.get(name)
+    if found is None:
+        raise KnowledgeError(f"{term.source}: no example is called {name!r}")
+    goal = cell(found.goal[:1].lower() + found.goal[1:].rstrip("."))
+    return (
+        f"**Shortest code** of NVIDIA's: [{cell(found.title)}]({link(example_source(name))}), "
+        f"{found.length} lines for {found.arch.replace('_', '&#95;')}: {goal}."
+    )
 
 
 def _title(site: Site, file: str) -> str:

@@ -77,7 +77,8 @@ def _hero(site: Site, link: Link) -> str:
     story, stair = told[0], [stair.us for flight in found for stair in flight.stairs]
     peers = [flight.peer for flight in found if flight.peer]
     beside = f"; {peers[0][0]} takes {peers[0][1]:.0f}" if peers else ""
-    same = stories.same_task(Told(site, story, story_times.times(site, story), link))
+    words = Told(site, story, story_times.times(site, story), link)
+    same = f"{stories.largest(words)}\n\n{stories.same_task(words)}"
     said = (
         f"An attention kernel in Python went from {stair[0]:.0f} µs to {min(stair):.0f}, at "
         f"{_at(story.problem)}{beside}."
@@ -151,7 +152,8 @@ def _doors(site: Site, link: Link) -> str:
         f"reaches: {advisors}[kernels]({link('kernels')}), [results]({link('results')}), "
         f"[devices]({link('knowledge/devices')}). {guided}[Which GPU do I need, and what is here?]"
         f"({link('docs/scope.md')}#which-gpu-do-i-need) "
-        f"[How times are taken]({link('docs/how-times-are-taken.md')}).",
+        f"[How times are taken]({link('docs/how-times-are-taken.md')}). "
+        f"[Another model than DeepSeek-V3?]({link('docs/your-model.md')})",
         "Improve": "What to try next, by symptom, with code, what it brought and when it fails: "
         f"{diagnosis.first_door(site, link)}[all symptoms](#what-is-wrong-with-my-kernel). For a "
         f"file of yours, Triton included: [bring your own kernel]({link('docs/adopt.md')}). "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from generators.draw import schedule, stairs
 from generators.model import stories, story_times
@@ -22,6 +23,11 @@ from mla_var3.evidence.compare import than
 
 #: Where the pages are.
 TOP = "worklog"
+FOUND_BY = (
+    "worklog", "story", "tutorial", "which change helped most", "which single change mattered",
+    "what made the kernel so much faster", "biggest gain of one step", "largest speedup",
+    "which optimization mattered most", "the one optimization with the largest gain",
+)  # fmt: skip
 
 
 def path_of(story: Story) -> str:
@@ -46,6 +52,7 @@ def _page(site: Site, story: Story) -> Page:
     body = sections(
         f"# {cell(headline(story, found))}",
         f'<p class="story__lead">{html.escape(story.lead, quote=False)}</p>',
+        largest(told),
         same_task(told),
         told.prose(story.needs),
         _conditions(told),
@@ -59,12 +66,35 @@ def _page(site: Site, story: Story) -> Page:
         meta(
             description=f"{headline(story, found)}: one idea per step, with code and pictures",
             hide=["navigation", "toc"],
-            found_by=["worklog", "story", "tutorial"],
+            found_by=list(FOUND_BY),
         ),
         f'<div class="story" markdown="1">\n\n{_strip(story, found)}\n\n{_axis(story, found)}\n\n'
         f'<div class="story__main" markdown="1">\n\n{body}\n\n</div>\n\n</div>',
     )
     return Page(path_of(story), content, source_of(story), ("Worklog", story.nav))
+
+
+def largest(told: Told) -> str:
+    """The step that saved the most time against the one before it in its run, and why."""
+    found = [
+        (group.us(before.key) / group.us(step.key), group, before, step)
+        for group in told.times.groups
+        for before, step in pairwise([s for s in told.story.steps if s.key in group.runs])
+    ]
+    if not found:
+        return ""
+    _, group, before, step = max(found, key=lambda one: one[0])
+    us = [
+        f"[{group.us(key):,.1f} µs]({told.link(cited(group.runs[key]))})"
+        for key in (before.key, step.key)
+    ]
+    address = f"{told.link(source_of(told.story))}#{step.key}"
+    return (
+        f"**The change that helped most:** [{cell(told.story.label(step))}, {cell(step.short)}]"
+        f"({address}), from {us[0]} to {us[1]} "
+        f"({than(group.us(before.key), group.us(step.key), told.story.label(before))}). Why: "
+        f"{told.prose(step.title[:1].lower() + step.title[1:])}."
+    )
 
 
 def same_task(told: Told) -> str:

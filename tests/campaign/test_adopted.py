@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -201,9 +202,86 @@ def test_the_kind_follows_imports_of_files_beside(tmp_path):
     assert contract.kind_of(path) == "triton"
 
 
-@pytest.mark.parametrize("name", ["adopted_matmul.py", "adopted_mla.py"])
+@pytest.mark.parametrize("name", ["adopted_matmul.py", "adopted_mla.py", "adopted_sink.py"])
 def test_the_example_is_right_at_each_of_its_sizes(name):
     found = adopted.adopt(repo_root() / "examples" / name)
     assert len(found.told.checks) == 2
     for sizes in found.told.checks:
         assert found.check(sizes).wrong == ""
+
+
+def test_a_sink_that_the_kernel_leaves_out_is_found(tmp_path):
+    path = tmp_path / "no_sink.py"
+    text = (repo_root() / "examples/adopted_sink.py").read_text()
+    assert "ct.full((ROWS, 1), 1.0, ct.float32)" in text
+    path.write_text(text.replace("ct.full((ROWS, 1), 1.0,", "ct.full((ROWS, 1), 0.0,"))
+    assert "relative error" in adopted.adopt(path).check({"b": 1, "h": 20, "t": 97}).wrong
+
+
+#: What stands before the changed lines of ``reference``.
+SCORES = "scores = q @ cache.transpose(1, 2) * (128 + ROTARY) ** -0.5\n"
+#: By a change on the page: its constants, the same change in torch, and keys at which it matters.
+CHANGED = {
+    "softmax off by one": (
+        "",
+        "    weight = torch.softmax(torch.nn.functional.pad(scores, (0, 1)), dim=-1)[..., :-1]\n",
+        2,
+    ),
+    "soft cap": (
+        "CAP = 2.0\n",
+        "    weight = torch.softmax(2 * torch.tanh(scores / 2), dim=-1)\n",
+        97,
+    ),
+    "bias by distance (ALiBi)": (
+        "SLOPE = 0.05\n",
+        "    away = scores.shape[-1] - 1 - torch.arange(scores.shape[-1])\n"
+        "    weight = torch.softmax(scores - 0.05 * away, dim=-1)\n",
+        97,
+    ),
+    "sliding window": (
+        "WINDOW = 40\n",
+        "    weight = torch.zeros_like(scores)\n"
+        "    weight[..., -40:] = torch.softmax(scores[..., -40:], dim=-1)\n",
+        97,
+    ),
+}
+ROWS = re.findall(
+    r"^\| (.+?) \| (start|score) \| `(.+)` \|$",
+    (repo_root() / "docs/change-the-formula.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+
+
+def test_every_line_of_the_page_on_changes_is_tried():
+    assert {change for change, _, _ in ROWS} == CHANGED.keys()
+
+
+@pytest.mark.parametrize(("change", "place", "line"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_line_of_the_page_on_changes_is_right_in_its_place(change, place, line, tmp_path):
+    constants, torch_lines, keys = CHANGED[change]
+    text = (repo_root() / "examples/adopted_mla.py").read_text(encoding="utf-8")
+    kernel, middle, rest = text.partition("    weight = torch.softmax(")
+    rest = rest.partition("\n")[2]
+    before = {
+        "start": "    acc = ct.zeros((ROWS, LATENT), ct.float32)\n",
+        "score": "        score = ct.where(place",
+    }[place]
+    assert middle
+    assert kernel.count(before) == 1
+    indent = before[: len(before) - len(before.lstrip())]
+    kernel = kernel.replace(before, f"{indent}{line}\n{before}")
+    kernel = kernel.replace("\n\n\n@ct.kernel", f"\n{constants}\n\n@ct.kernel", 1)
+    path = tmp_path / "changed.py"
+    path.write_text(f"{kernel}    {SCORES}{torch_lines}{rest}", encoding="utf-8")
+    sizes = {"b": 1, "h": 20, "t": keys}
+    assert adopted.adopt(path).check(sizes).wrong == ""
+    path.write_text(f"{kernel}    {middle.strip()}{text.partition(middle)[2]}", encoding="utf-8")
+    assert "relative error" in adopted.adopt(path).check(sizes).wrong
+
+
+def test_the_reference_that_the_page_shows_is_the_example_s():
+    page = (repo_root() / "docs/change-the-formula.md").read_text(encoding="utf-8")
+    shown = page.partition("    ``` { .python }\n")[2].partition("    ```")[0].splitlines()
+    there = (repo_root() / "examples/adopted_sink.py").read_text(encoding="utf-8")
+    assert len(shown) == 2
+    assert all(line in there for line in shown)

@@ -76,3 +76,19 @@ def test_a_number_without_a_unit_says_what_it_counts(catalogue):
     whole = [item for item in page.pattern.evidence if isinstance(item, PairEvidence)]
     (longest,) = (item for item in whole if "/b1-" in item.after)
     assert re.fullmatch(r"\d\dx faster", symptoms.change(longest, [], catalogue))
+
+
+def test_factors_are_those_of_steps_and_of_the_page_s_own_evidence_on_the_arch(catalogue):
+    page = catalogue.page("o16-split-kv")
+    own = symptoms.factors(page, "sm_90", catalogue, {})
+    assert own == sorted(own)
+    assert own[-1] > 20 > 1.2 > own[0] > 1
+    step = {page.pattern.id: [Gain(99.0, {}, ("", "", "", ""))]}
+    assert symptoms.factors(page, "sm_90", catalogue, step) == [*own, 99.0]
+    assert symptoms.factors(page, "sm_120", catalogue, {}) == []
+
+
+def test_a_case_names_a_remedy_of_its_symptom(catalogue):
+    for symptom in SYMPTOMS:
+        known = {page.pattern.id for page in symptom.remedies(catalogue)}
+        assert {name for _, name in symptom.cases} <= known, symptom.key

@@ -190,6 +190,7 @@ def test_nine_of_ten_questions_on_the_apis_have_their_page_in_the_first_three_hi
         ("held_out_sentences.toml", 30, 22),
         ("neighbors.toml", 214, 205),
         ("held_out_neighbors.toml", 30, 24),
+        ("more_neighbors.toml", 73, 69),
     ],
 )
 def test_sentences_have_their_page_in_the_first_three_hits(

@@ -9,6 +9,17 @@ stream = torch.cuda.current_stream()
 
 # %% atomic_add
 @ct.kernel
+def add_rows(x, sums):  # Floats into one row of a matrix: an index per axis.
+    row = ct.load(x, (ct.bid(0), 0), (1, 8)).reshape((8,))
+    ct.atomic_add(sums, (0, ct.arange(8, dtype=ct.int32)), row)
+
+
+x, sums = torch.arange(32.0).reshape(4, 8), torch.zeros(1, 8)
+ct.launch(stream, (4,), add_rows, (x, sums))
+assert torch.equal(sums[0], x.sum(0))
+
+
+@ct.kernel
 def histogram(x, counts):
     values = ct.load(x, (ct.bid(0),), (8,))
     ct.atomic_add(counts, values, 1)

@@ -73,6 +73,18 @@ assert maxima.tolist() == [2, 2, 4, 4]
 
 # %% mma matmul
 @ct.kernel
+def scores(q, keys, out):  # Keys lie as [tokens, width], as queries do: transpose them.
+    query, tile = ct.load(q, (0, 0), (16, 64)), ct.load(keys, (0, 0), (32, 64))
+    score = ct.mma(query, tile.transpose(), ct.zeros((16, 32), ct.float32))
+    ct.store(out, (0, 0), score)
+
+
+q, keys, out = torch.randn(16, 64).bfloat16(), torch.randn(32, 64).bfloat16(), torch.empty(16, 32)
+ct.launch(stream, (1,), scores, (q, keys, out))
+assert torch.allclose(out, q.float() @ keys.float().T, rtol=1e-3, atol=1e-3)
+
+
+@ct.kernel
 def product(a, b, c, K: ct.Constant[int]):
     i, j = ct.bid(0), ct.bid(1)
     acc = ct.zeros((16, 16), ct.float32)

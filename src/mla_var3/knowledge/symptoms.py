@@ -33,6 +33,7 @@ class Symptom:
         words: Other words by which readers look for it.
         more: The page of ``docs/messages`` that tells its causes apart.
         tricks: The pattern and the heading of its section that lists all that was tried.
+        cases: What a reader may know of the case, with the pattern that helps in it.
     """
 
     key: str
@@ -43,6 +44,7 @@ class Symptom:
     words: tuple[str, ...] = ()
     more: str = ""
     tricks: tuple[str, str] | None = None
+    cases: tuple[tuple[str, str], ...] = ()
 
     def remedies(self, catalogue: Catalogue) -> list[Document]:
         """The patterns that a metric of the symptom leads to."""
@@ -98,6 +100,20 @@ SYMPTOMS = (
             "tail effect",
             "SMs are idle",
             "small batch is slow",
+            "a handful of SMs do anything",
+            "few SMs busy",
+            "one user with a long context",
+            "batch 1 and a long context",
+            "most SMs idle at batch 1",
+        ),
+        cases=(
+            (
+                "One or a few sequences with a long context: far fewer blocks than SMs",
+                "o16-split-kv",
+            ),
+            ("About half of the SMs have a block each", "cute-split-keys-in-cluster"),
+            ("Several waves, the last one nearly empty", "cute-persistent-tiles"),
+            ("Two kernels at a time, one of which waits", "a3-underfilled-concurrency"),
         ),
     ),
     Symptom(
@@ -141,7 +157,12 @@ SYMPTOMS = (
         "Threads compute addresses and move data that the copy engine could bring.",
         ("tma_loads",),
         "static",
-        ("uncoalesced loads", "LDG in place of UTMALDG", "why is TMA not used"),
+        (
+            "uncoalesced loads",
+            "LDG in place of UTMALDG",
+            "why is TMA not used",
+            "copy without a TMA atom",
+        ),
     ),
     Symptom(
         "memory-access",
@@ -232,9 +253,24 @@ def _rank(
     page: Document, arch: str, catalogue: Catalogue, gains: dict[str, list[Gain]]
 ) -> tuple[bool, float, int, bool]:
     meta = page.pattern
-    most = max((gain.factor for gain in gains.get(meta.id, ())), default=1.0)
+    most = max(factors(page, arch, catalogue, gains), default=1.0)
     seen = bool(pairs_on(page, arch, catalogue))
     return not seen, -most, _IMPACTS.index(meta.impact), meta.kind != "optimization"
+
+
+def factors(
+    page: Document, arch: str, catalogue: Catalogue, gains: dict[str, list[Gain]]
+) -> list[float]:
+    """By how much a page made a kernel faster: in steps of designs, and in its own evidence there.
+
+    A step took place at the sizes that its two versions were timed at; the evidence may be of the
+    case that the page is for, where it brings much more.
+    """
+    found = [gain.factor for gain in gains.get(page.pattern.id, ())]
+    for pair in pairs_on(page, arch, catalogue):
+        times = (c for c in evidence.compare(pair, catalogue) if c.after.metric.name == "total_us")
+        found += [change.ratio for change in times if change.ratio]
+    return sorted(found)
 
 
 def pairs_on(page: Document, arch: str, catalogue: Catalogue) -> Sequence[PairEvidence]:

@@ -9,6 +9,7 @@ import enum
 import importlib
 import inspect
 import re
+import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from mla_var3.errors import ToolchainError
 
 #: Parameters that DSLs add for themselves; nobody passes them.
 OWN = frozenset({"loc", "ip"})
+#: Annotations of which nothing is said.
+_UNSAID = OWN | {"return"}
 
 
 class _Word(str):
@@ -37,11 +40,14 @@ class PublicName:
         kind: ``function``, ``class``, ``enum`` or ``value``.
         signature: Parameters as they are written, without the package's own; empty for values.
         members: Members of an enum, public methods of a class with their parameters.
+        choices: What a parameter takes where its annotation says, ``sem: "relaxed", "release"``, or
+            the enum whose members it takes, ``a_major: OperandMajorMode``.
     """
 
     kind: str
     signature: str = ""
     members: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 def read(found: Any) -> PublicName:
@@ -49,11 +55,12 @@ def read(found: Any) -> PublicName:
     if inspect.isclass(found) and issubclass(found, enum.Enum):
         return PublicName("enum", members=tuple(found.__members__))
     if inspect.isclass(found):
-        return PublicName("class", signature(found), tuple(_methods(found)))
+        own = found.__init__
+        return PublicName("class", signature(found), tuple(_methods(found)), choices(own))
     if typing.get_origin(found) is not None:  # An annotation.
         return PublicName("value")
     if inspect.isroutine(found) or (callable(found) and signature(found)):
-        return PublicName("function", signature(found))
+        return PublicName("function", signature(found), (), choices(found))
     return PublicName("value")
 
 
@@ -69,6 +76,28 @@ def signature(found: Any) -> str:
         if parameter.name not in OWN
     ]
     return str(inspect.Signature(kept))
+
+
+def choices(found: Any) -> tuple[str, ...]:
+    """What each parameter takes, by its annotation; of those that take anything nothing is said."""
+    try:
+        hints = typing.get_type_hints(found)
+    except (NameError, TypeError, AttributeError):  # Names that only a type checker has.
+        return ()
+    told = ((name, list(_taken(hint))) for name, hint in hints.items() if name not in _UNSAID)
+    return tuple(f"{name}: {', '.join(dict.fromkeys(taken))}" for name, taken in told if taken)
+
+
+def _taken(hint: Any) -> Iterator[str]:
+    """The values of literals and the names of enums in an annotation."""
+    if typing.get_origin(hint) is typing.Literal:
+        yield from (f'"{value}"' if isinstance(value, str) else repr(value)
+                    for value in typing.get_args(hint))  # fmt: skip
+    elif typing.get_origin(hint) in (typing.Union, types.UnionType):
+        for part in typing.get_args(hint):
+            yield from _taken(part)
+    elif inspect.isclass(hint) and issubclass(hint, enum.Enum):
+        yield hint.__name__
 
 
 def _shown(default: Any) -> Any:

@@ -3,9 +3,13 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import cuda.tile as ct
 import pytest
+import torch
+from cuda.tile import TileTypeError
 
 from generators.pages import api
+from mla_var3.interpreter.redirect import redirected
 from mla_var3.knowledge.references import model
 
 
@@ -33,6 +37,47 @@ def test_an_operation_shows_what_is_known_of_it(made):
     assert "every dtype but e4m3, e5m2" in told
     assert "[snippet 1](#snippet-1)" in told
     assert "used by [" in told
+
+
+def test_an_enum_of_a_signature_leads_to_its_members_which_stand_once_above(made):
+    content = str(made["api/cutile/atomics.md"].content)
+    above, _, entries = content.partition("### `ct.atomic_add`")
+    order = "- [`ct.MemoryOrder`](memory.md#ct.MemoryOrder): `WEAK`, `RELAXED`"
+    assert above.count(order) == 1
+    assert "- [`ct.MemoryScope`](memory.md#ct.MemoryScope): " in above
+    told = entries.partition("\n### ")[0]
+    assert "choose from [`ct.MemoryOrder`](memory.md#ct.MemoryOrder), [`ct.MemoryScope`]" in told
+    pairs = str(made["api/cute/copies.md"].content)
+    assert "(mma.md#cute.nvgpu.tcgen05.CtaGroup)" in pairs
+    assert "Values that signatures" not in str(made["api/cutile/compiling.md"].content)
+
+
+def test_an_entry_shows_a_call_of_its_snippet(made):
+    content = str(made["api/cutile/atomics.md"].content)
+    told = content.partition("### `ct.atomic_add`")[2].partition("\n### ")[0]
+    assert "For example `ct.atomic_add(sums, (0, ct.arange(8, dtype=ct.int32)), row)`." in told
+    method = content.partition("### `ct.TiledView.atomic_store_add`")[2].partition("\n### ")[0]
+    assert "For example `y.tiled_view((1, 8)).atomic_store_add(" in method
+
+
+@pytest.mark.parametrize("order", ct.MemoryOrder)
+@pytest.mark.parametrize("scope", ct.MemoryScope)
+def test_an_atomic_takes_the_orders_and_scopes_that_the_chapter_names(order, scope):
+    @ct.kernel
+    def kernel(x):
+        ct.atomic_add(x, 0, 1, memory_order=order, memory_scope=scope)
+
+    named = (order.name in {"RELAXED", "ACQUIRE", "RELEASE", "ACQ_REL"}) and (
+        scope.name in {"BLOCK", "DEVICE", "SYS"}
+    )
+    x = torch.zeros(1, dtype=torch.int32)
+    with redirected():
+        if named:
+            ct.launch(None, (1,), kernel, (x,))
+            assert x.item() == 1
+        else:
+            with pytest.raises(TileTypeError, match=r"memory (ordering|order|scope)"):
+                ct.launch(None, (1,), kernel, (x,))
 
 
 def test_a_product_shows_its_instruction_by_dtype_as_it_was_compiled(made):

@@ -10,6 +10,7 @@ import pytest
 from generators.model.site import Site
 from generators.pages import diagnosis
 from generators.write.page import Page
+from mla_var3.knowledge.symptoms import SYMPTOMS
 from tests.generators.checking import dead_links, see
 
 
@@ -126,3 +127,25 @@ def test_the_softmax_leads_to_one_list_of_tricks(found, pages):
     gains = [line.split("|")[2:4] for line in table.splitlines() if line.startswith("| ")]
     assert len(gains) >= 6
     assert all(cell.strip() for gain in gains[1:] for cell in gain)
+
+
+def test_a_reader_who_knows_the_case_is_led_to_its_remedy(found):
+    page = found["diagnosis/empty-gpu.md"]
+    lead = str(page.content).partition("## Confirm it")[0]
+    cases = re.findall(r"^- (.+): \[.+\]\(#([a-z0-9-]+)\)\.$", lead, re.MULTILINE)
+    symptom = next(symptom for symptom in SYMPTOMS if symptom.key == "empty-gpu")
+    assert [name for _, name in cases] == [name for _, name in symptom.cases]
+    assert {name for _, name in cases} <= see(page).anchors
+    assert "Which case is yours?" not in str(found["diagnosis/no-tma.md"].content)
+
+
+def test_what_a_remedy_brought_spans_its_steps_and_its_own_evidence(found):
+    shown = part(found["diagnosis/empty-gpu.md"], "sm_90")
+    row = next(line for line in shown.splitlines() if "(#o16-split-kv)" in line)
+    assert row.startswith("| 1 |")  # It brings most: one long sequence.
+    least, most, cases = re.findall(r"([\d.]+)x to ([\d.]+)x the speed in (\d+) cases timed", row)[
+        0
+    ]
+    assert float(least) < 1.2
+    assert float(most) >= 20
+    assert int(cases) >= 4

@@ -131,3 +131,17 @@ def test_a_checkout_without_glossary(site, tmp_path):
     assert glossary.places(bare) == {}
     assert (ROOT / glossary.FOLDER).is_dir()
     assert linker(bare.terms).lines("a.md", "warp") == []
+
+
+def test_a_term_names_the_shortest_example_that_shows_it(site):
+    made = {page.path: str(page.content) for page in glossary.pages(site)}
+    named = [term for term in site.terms if term.head.shortest]
+    assert len(named) >= 12
+    for term in named:
+        example = site.learning.examples[term.head.shortest]
+        assert f"{example.length} lines" in made[term.page]
+        assert f"](../learning/examples/{term.head.shortest}.md)" in made[term.page]
+        assert f'"{term.head.term} example"' in made[term.page]
+    head = named[0].head.model_copy(update={"shortest": "no-such-example"})
+    with pytest.raises(KnowledgeError, match="no example is called 'no-such-example'"):
+        glossary._shortest(site, replace(named[0], head=head), site.link(named[0].page))

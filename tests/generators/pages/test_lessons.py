@@ -42,6 +42,33 @@ def test_a_first_kernel_runs_on_a_cpu_and_is_shown_whole(name, capsys):
     assert f"``` {{ .python }}\n{file.read_text().rstrip()}\n```" in page
 
 
+def test_one_compile_serves_calls_with_other_lengths_and_numbers(tmp_path, capsys):
+    file = ROOT / "examples/first/compile_once.py"
+    done = run_script(file, (), Options(), "sm_90a")
+    assert (done.ended.error, done.diagnostics) == (None, [])
+    assert "compiled: 1" in capsys.readouterr().out
+    # The tracer runs Python once per compile, and at each direct call.
+    text = file.read_text().replace("    grid = (", '    print("traced")\n    grid = (')
+    traced = tmp_path / "traced.py"
+    traced.write_text(text)
+    run_script(traced, (), Options(), "sm_90a")
+    assert capsys.readouterr().out.count("traced") == 1
+    called = "    launch(tensor, Float32(factor), block)\n    return x\n"
+    start, end = text.index("    key = ("), text.index("    return x\n")
+    traced.write_text(text[:start] + called + text[end + len("    return x\n") :])
+    run_script(traced, (), Options(), "sm_90a")
+    assert capsys.readouterr().out.count("traced") == 3
+
+
+def test_a_static_layout_is_for_one_length(tmp_path):
+    text = (ROOT / "examples/first/compile_once.py").read_text()
+    assert ".mark_layout_dynamic()" in text
+    static = tmp_path / "static.py"
+    static.write_text(text.replace(".mark_layout_dynamic()", ""))
+    done = run_script(static, (), Options(), "sm_90a")
+    assert done.ended.error is not None or done.diagnostics
+
+
 def test_a_lesson_asks_before_it_tells(site):
     pages = {page.path: page for page in lessons.pages(site)}
     assert [page.nav[0] for page in pages.values()] == ["Learn"] * (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from itertools import pairwise
 
 import pytest
 
@@ -14,6 +15,7 @@ from generators.model import pairs, stories, story_times, timelines
 from generators.model.stories import MOST_LINES, Excerpt
 from generators.pages import home, story_pictures
 from generators.pages import stories as told
+from generators.pages.story_words import Told
 from generators.write import excerpts
 from mla_var3.errors import KnowledgeError
 from mla_var3.evidence import sources
@@ -243,6 +245,26 @@ def test_marks_on_one_dot_stand_in_the_order_of_the_steps() -> None:
 def test_short_work_joins_what_is_around_it() -> None:
     bars = [("softmax", 0, 100), ("other", 100, 110), ("softmax", 110, 200), ("wait", 400, 500)]
     assert list(making._merged(bars, 40, 40)) == [("softmax", 0, 200), ("wait", 400, 500)]
+
+
+def test_the_change_that_helped_most_stands_first_with_why(site) -> None:
+    text = page(site)
+    found = story_times.times(site, FIRST)
+    steps = [
+        (group.us(one.key) / group.us(two.key), two)
+        for group in found.groups
+        for one, two in pairwise([s for s in FIRST.steps if s.key in group.runs])
+    ]
+    _, best = max(steps, key=lambda step: step[0])
+    said = f"**The change that helped most:** [{best.version}, {best.short}]("
+    assert text.index(said) < text.index("Conditions, said once")
+    assert f"flash-mla-in-python.md#{best.key})" in text
+    assert said in str(home.pages(site)[0].content)
+    assert told.largest(telling(on(site))) == ""
+
+
+def telling(site) -> Told:
+    return Told(site, FIRST, story_times.times(site, FIRST), site.link("worklog/x.md"))
 
 
 def test_home_opens_with_the_first_story(site) -> None:

@@ -408,7 +408,6 @@ def kernel(q, z, out):
     query = ct.load(q, (0, 0), (TILE_M, K))
     acc = ct.zeros((TILE_M, K), ct.float32)
     for j in range(3):
-        score = ct.zeros((TILE_M, TILE_N), ct.float32)
         # snippet
     ct.store(out, (0, 0), acc)
 
@@ -601,6 +600,7 @@ assert torch.equal(keys, key[:, 16:].transpose(1, 2))
 
 
 assert [best_splits(64, 132, 64), best_splits(512, 132, 64)] == [2, 1]
+assert best_splits(2, 132, 2048) == 64
 """
         ),
         Setup(

@@ -135,8 +135,8 @@ def faults(reference: Reference, now: Installed) -> Iterator[str]:
     yield from _snippets(reference)
     for key in sorted(now.names.keys() & known.names.keys()):
         before, after = known.names[key], now.names[key]
-        if (before.kind, before.signature, before.members) != (
-            after.kind, after.signature, after.members
+        if (before.kind, before.signature, before.members, before.choices) != (
+            after.kind, after.signature, after.members, after.choices
         ):  # fmt: skip
             yield f"{key} of {now.package} {now.version} is not what {INSTALLED} says"
     told = {*known.names, *known.others}

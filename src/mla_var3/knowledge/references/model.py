@@ -82,6 +82,7 @@ class Name(_Model):
         kind: ``function``, ``class``, ``enum`` or ``value``.
         signature: Its parameters.
         members: Members, or methods with their parameters.
+        choices: What a parameter takes: values, or the enum whose members it takes.
         dtypes: The dtypes that an operation takes.
         lowers: What an operation becomes.
         examples: How many of CUTLASS's examples use it.
@@ -90,6 +91,7 @@ class Name(_Model):
     kind: str
     signature: str = ""
     members: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     lowers: tuple[str, ...] = ()
     examples: int = 0

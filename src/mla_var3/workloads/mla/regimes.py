@@ -257,13 +257,20 @@ def compute_bound_from(
     return _last_start(holds, limit)
 
 
+def latent_intensity(shape: Shape, rows: int) -> float:
+    """FLOP per byte of the latent kernel with so many query rows, heads times tokens, per sequence.
+
+    For long contexts, where queries and outputs are small beside the cache.
+    """
+    return rows * 2 * (2 * shape.k + shape.p) / (shape.w * (shape.k + shape.p))
+
+
 def border_rows(shape: Shape, ceilings: Ceilings) -> float:
     """Query rows (heads times tokens) per sequence at which the latent kernel's times are equal.
 
     For long contexts, where queries and outputs are small beside the cache.
     """
-    per_row = 2 * (2 * shape.k + shape.p)  # FLOPs of a row and a key
-    return ceilings.ridge * shape.w * (shape.k + shape.p) / per_row
+    return ceilings.ridge / latent_intensity(shape, 1)
 
 
 def recommended_from(
@@ -476,6 +483,10 @@ def _ridge(ceilings: Ceilings) -> str:
     return f"{ceilings.ridge:.0f} FLOP/byte"
 
 
+def _published(device: str) -> Ceilings:
+    return devices.load(device).ceilings(DTYPE, published=True)
+
+
 _SHORT: dict[Kernel, str] = {
     "flash_mla": "latent",
     "flash_attention": "decompressed",
@@ -554,7 +565,7 @@ FIGURES: Mapping[str, FigureSpec] = {
     ),
     "published-ridge": FigureSpec(
         "published-ridge DEVICE", "ridge point of a device from published peaks alone",
-        lambda device: _ridge(devices.load(device).ceilings(DTYPE, published=True)), 1,
+        lambda device: _ridge(_published(device)), 1,
     ),
     "crossing": FigureSpec(
         "crossing DEVICE FASTER SLOWER T", "smallest s from which one kernel beats another",
@@ -567,6 +578,10 @@ FIGURES: Mapping[str, FigureSpec] = {
     "border-rows": FigureSpec(
         "border-rows DEVICE", "h s from which arithmetic binds the latent kernel of long contexts",
         lambda device: f"{border_rows(Shape(), ceilings_of(device)):.0f}", 1,
+    ),
+    "published-border-rows": FigureSpec(
+        "published-border-rows DEVICE", "the same from published peaks alone",
+        lambda device: f"{border_rows(Shape(), _published(device)):.0f}", 1,
     ),
     "wins-from": FigureSpec(
         "wins-from DEVICE KERNEL T", "smallest s from which a kernel is the one to use",

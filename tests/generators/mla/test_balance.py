@@ -1,0 +1,60 @@
+"""On which side of each card's balance decode lies, by which rates."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from generators.mla import balance, cards
+from generators.mla.regimes import map_page
+from mla_var3 import devices
+from mla_var3.workloads.mla import regimes
+from mla_var3.workloads.mla.regimes import Shape
+
+
+@pytest.fixture(scope="module")
+def table(site) -> dict[str, list[str]]:
+    text = balance.text(site, site.link("glossary/arithmetic-intensity.md"))
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| [")]
+    return {re.findall(r"devices/([a-z0-9-]+)\.md", row[0])[0]: row[1:] for row in rows}
+
+
+def test_intensity_is_what_the_cost_model_counts_of_a_long_context():
+    shape = Shape(b=1)
+    work = regimes.cost("flash_mla", shape, 1, 10_000_000)
+    wanted = regimes.latent_intensity(shape, shape.h)
+    assert work.flops / work.bytes == pytest.approx(wanted, rel=1e-3)
+
+
+def test_every_card_has_its_balance_and_a_side_per_number_of_heads(site, table):
+    shape = Shape()
+    assert len(table) >= 8
+    for key, (_, ridge, *sides, rows) in table.items():
+        found = cards.rates(devices.load(key))
+        assert ridge == f"{found.ridge:.0f} FLOP/byte"
+        border = int(rows.removesuffix(" rows"))
+        assert border == round(regimes.border_rows(shape, found))
+        for heads, side in zip((128, 64, 16), sides, strict=True):
+            takes = regimes.latent_intensity(shape, heads) >= found.ridge
+            assert side.startswith("arithmetic" if takes else "memory"), (key, heads)
+
+
+def test_faster_memory_stands_first_so_sxm_before_pcie(table):
+    keys = list(table)
+    assert keys.index("nvidia-h100-sxm") < keys.index("nvidia-h100-pcie")
+
+
+def test_both_borders_of_a_measured_card_are_said(site):
+    text = balance.text(site, site.link("glossary/arithmetic-intensity.md"))
+    for name in ("border-rows", "published-border-rows"):
+        assert f"{regimes.figure(name, 'nvidia-h200-sxm')} rows" in text or (
+            f"{regimes.figure(name, 'nvidia-h200-sxm')} by those attained" in text
+        )
+
+
+def test_a_card_s_own_page_says_its_side(site):
+    text = str(map_page(site, "nvidia-h100-sxm").content)
+    assert "memory takes longer, arithmetic from 2 query tokens on" in text
+    assert "arithmetic-intensity.md)" in text
+    assert "from one query token on" in str(map_page(site, "nvidia-h200-sxm").content)
