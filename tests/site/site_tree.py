@@ -33,7 +33,8 @@ def thin_examples(tree: Path, shown: int = 20) -> None:
     Pages of examples are alike, and would be half of what a walk of the site visits.
     """
     folder = tree / "knowledge/examples"
-    pages = [file for file in (tree / "knowledge").rglob("*") if file.suffix in (".md", ".toml")]
+    files = (file for top in ("knowledge", "docs") for file in (tree / top).rglob("*"))
+    pages = [file for file in files if file.suffix in (".md", ".toml")]
     named = "\n".join(file.read_text() for file in pages if file.parent != folder)
     examples = sorted(folder.glob("*.toml"), key=_longest_word)
     for file in examples[:-shown]:
