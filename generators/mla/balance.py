@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from generators.mla.cards import linked, published, rates
+from generators.mla.cards import by_bandwidth, linked, published, rates
 from generators.model.site import Site
 from generators.write.text import cell, sections, table
 from mla_var3.devices import Device
@@ -28,10 +28,7 @@ _SIDES = {True: "arithmetic", False: "memory"}
 def text(site: Site, link: Link) -> str:
     """One number, which side of each card it is on, and by which rates."""
     shape = Shape()
-    shown = sorted(
-        (d for d in site.devices if d.is_compile_target and published(d)),
-        key=lambda d: -rates(d).gbps,
-    )
+    shown = by_bandwidth(site)
     if not shown:
         return ""
     return sections(
@@ -120,9 +117,7 @@ def _fp8_intensity(shape: Shape) -> float:
 def _attained(site: Site, shape: Shape, link: Link) -> str:
     """Where the border lies by rates that were measured, on cards that have them."""
     said = []
-    for device in site.devices:
-        if not (device.is_compile_target and published(device)):
-            continue
+    for device in by_bandwidth(site):
         found = regimes.ceilings_of(device.key)
         if found.source_kind != "measured":
             continue

@@ -49,10 +49,7 @@ def page(site: Site) -> Page:
     link = site.link(PATH)
     known = {device.key: device for device in site.devices}
     base = known.get(BASE)
-    shown = sorted(
-        (d for d in site.devices if d.is_compile_target and published(d)),
-        key=lambda d: -rates(d).gbps,
-    )
+    shown = by_bandwidth(site)
     compared = [known[key] for key in COMPARED if key in known]
     content = sections(
         meta(
@@ -71,6 +68,12 @@ def page(site: Site) -> Page:
         _plain(site, compared, link),
     )
     return Page(PATH, content, None, ("MLA", "Which card"))
+
+
+def by_bandwidth(site: Site) -> list[Device]:
+    """Cards that kernels are compiled for and whose rates are known, the fastest memory first."""
+    found = (d for d in site.devices if d.is_compile_target and published(d))
+    return sorted(found, key=lambda d: -rates(d).gbps)
 
 
 def published(device: Device) -> bool:

@@ -92,6 +92,10 @@ def best_known(site: Site) -> tuple[Version, list[Pair]] | None:
     Of those that were timed beside it at half as many problems as any, so that none is taken for
     a few that suit it.
     """
+    return site.once(_best_known)
+
+
+def _best_known(site: Site) -> tuple[Version, list[Pair]] | None:
     found = {kernel: _newest(of.values()) for kernel, of in _known(site, range(1, 2)).items()}
     if not found:
         return None
