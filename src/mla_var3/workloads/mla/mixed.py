@@ -191,8 +191,7 @@ class MixedProblem(MlaProblem):
         return dataclasses.replace(small, n=round(small.t * self.new_tokens / self.t))
 
     def check_plans(self) -> list[Self]:
-        # None is new of a problem whose mask hides more than that of a last query does.
-        fractions = (0.5, 0.7, 1.0, 0.3, 0.0, 0.1, 0.6, 0.1, 0.5)
+        fractions = (0.5, 0.0, 1.0, 0.3, 0.7, 0.1, 0.6, 0.1, 0.5)
         return [
             dataclasses.replace(plan, n=round(plan.t * fraction))
             for plan, fraction in zip(super().check_plans(), fractions, strict=True)
