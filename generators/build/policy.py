@@ -52,7 +52,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 def on_page_content(html: str, page: Page, **_: Any) -> str:
     """What of a page's HTML is on the allow-list; mkdocs learns of the lines that have anchors."""
     page.present_anchor_ids = (page.present_anchor_ids or set()) | set(_LINE.findall(html))
-    return sanitized(html)
+    return html if html == getattr(page, "clean", None) else sanitized(html)
 
 
 def on_env(env: Environment, config: Any, files: Files) -> Environment:

@@ -29,9 +29,10 @@ from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 from mla_var3.forked import FORKS, end_with_parent
+from mla_var3.knowledge.sanitizing import sanitized
 
-#: What ``Page.render`` sets, but for links, which hold files.
-_SET = ("content", "toc", "_title_from_render", "present_anchor_ids")
+#: What is set of a page, but for links, which hold files.
+_SET = ("content", "clean", "toc", "_title_from_render", "present_anchor_ids")
 #: mkdocstrings keeps what such a page defines in the process that renders it.
 _DEFINES = re.compile(r"^::: ", re.MULTILINE)
 
@@ -158,6 +159,8 @@ def _render(page: Page, config: Any, files: Files) -> None:
         page.markdown, page=page, config=config, files=files
     )
     page.render(config, files)
+    # What stays as it is until the policy sees it needs no second look there.
+    page.content = page.clean = sanitized(page.content or "")  # type: ignore[attr-defined]
 
 
 def _rendered(index: int, page: Page) -> Rendered:

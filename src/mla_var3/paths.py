@@ -15,8 +15,14 @@ def repo_root() -> Path:
     """
     if override := os.environ.get("HYPERMLA_ROOT"):
         return Path(override)
-    candidate = Path(__file__).resolve().parents[2]
-    return candidate if (candidate / "kernels").is_dir() else Path.cwd()
+    return _checkout(__file__) or Path.cwd()
+
+
+@functools.cache
+def _checkout(module: str) -> Path | None:
+    """The checkout that this module lies in; None in a wheel."""
+    candidate = Path(module).resolve().parents[2]
+    return candidate if (candidate / "kernels").is_dir() else None
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -47,7 +48,7 @@ class Case(_Model):
     problem: dict[str, Scalar]
     tilings: tuple[dict[str, Scalar], ...]
 
-    @property
+    @cached_property  # Thousands of records ask tables of hundreds of cases.
     def key(self) -> str:
         """What two equal cases share, however their fields are ordered."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True)
@@ -89,7 +90,12 @@ class Build(_Model):
 
     def find(self, case: Case) -> Compiled | None:
         """What a case compiles to; None where it was not compiled."""
-        return next((one for one in self.compiled if one.case.key == case.key), None)
+        return self._by_case.get(case.key)
+
+    @cached_property
+    def _by_case(self) -> dict[str, Compiled]:
+        """What was compiled, by case; the first where one was compiled twice."""
+        return {one.case.key: one for one in reversed(self.compiled)}
 
 
 class File(_Model):

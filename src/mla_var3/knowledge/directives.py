@@ -182,11 +182,11 @@ def _mean(context: Context, arguments: tuple[str, ...]) -> str:
 
 def _of_run(catalogue: Catalogue, name: str, run: str) -> dict[Hashable, Record]:
     """Timed records of a version in a run, by what two must share to compare."""
-    wanted = (*name.split("/"), run)
+    wanted = tuple(name.split("/"))
     return {
         same_work(workloads()[record.kernel.layer].compared)(record): record
         for record in catalogue.index.records
-        if wanted == (*_named(record), record.run) and record.is_timed
+        if record.run == run and _named(record) == wanted and record.is_timed
     }
 
 
