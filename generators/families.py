@@ -184,7 +184,8 @@ def all_pages(site: Site, workers: int = 1) -> list[Page]:
     Raises:
         HyperMlaError: A page cannot be made; the message says why.
     """
-    made = _shared_out(site, workers) if workers > 1 else [f.pages(site) for f in FAMILIES]
+    with blobs.unchanging():
+        made = _shared_out(site, workers) if workers > 1 else [f.pages(site) for f in FAMILIES]
     pages = [page for found in made for page in found]
     for page in pages:
         words = isinstance(page.content, str) and page.path.endswith(".md")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mla_var3.blobs import once_per_content
 from mla_var3.errors import PlanError
 from mla_var3.paths import kernels_dir
 from mla_var3.runtime.registry import PACKAGE
@@ -59,17 +60,13 @@ class Name:
     name: str
 
 
+@once_per_content
 def read(path: Path) -> Module:
-    """A source file of kernels; read anew when it has changed.
+    """A source file of kernels.
 
     Raises:
         PlanError: It is not Python.
     """
-    return _parsed(path, path.stat().st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=256)
-def _parsed(path: Path, _changed: int) -> Module:
     text = path.read_text(encoding="utf-8")
     try:
         tree = ast.parse(text)
