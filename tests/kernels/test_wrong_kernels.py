@@ -67,6 +67,9 @@ design: sums that leave fp16's range, heads told by a product with a rounded inv
 above zero, a mask where no token is new, tiles of rows that see no key, values in bf16 that fp16
 has not, and pages of a single key. A grid that no GPU takes is in ``tests/app/test_vast.py``, and
 launches that wait for none in ``tests/runtime/test_composite.py``.
+
+The last one of the other list is the only one of a fourth stranger's 40 that ``check`` passed at
+first: a barrier between the four warps that a wgmma has read for.
 """
 
 from __future__ import annotations

@@ -354,6 +354,9 @@ EDITS = [
      "new = cute.arch.fmax(wg.row_max[r], top * wg.scale_log2)",
      "new = -cute.arch.fmax(-cute.arch.fmax(wg.row_max[r], top * wg.scale_log2), "
      "Float32(-2048.0))", "scores above 1,420"),
+    ("hopper_gemm", "v0", "gemm/hopper_gemm/hopper_gemm/hopper_gemm",
+     "cute.arch.sync_threads()  # all warps have read the tiles", "pass",
+     "a refill that waits for its own warp's part of a product alone"),
 ]  # fmt: skip
 CUTE = [
     Wrong(

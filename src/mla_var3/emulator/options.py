@@ -111,7 +111,7 @@ STRICT = Model(
 FENCED = replace(
     DEFAULT, name="default, fences and releases asked for", tensor_thread_sync=False,
     loads_done_when_used=False, commits_in_order=False, relaxed_publishes=False,
-    exit_drains=False, lane_waits=False,
+    exit_drains=False, lane_waits=False, wgmma_rendezvous=False,
 )  # fmt: skip
 MODELS = {m.name: m for m in (DEFAULT, STRICT)}
 
