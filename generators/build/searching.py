@@ -68,6 +68,8 @@ TOLD_VERSION = 0.4
 #: Sections that list what is elsewhere, and how much a hit in them counts.
 LISTS = frozenset({"Versions", "Related", "Interactions", "Performance evidence", "Pages"})
 LISTED = 0.4
+#: Letters of a page above which a hit opens at the section that holds the words: four screens.
+LONG = 7000
 #: Pages of short notes, found as a whole.
 WHOLE = ("learning/examples/",)
 
@@ -93,6 +95,8 @@ def documents(content: str, url: str, title: str, names: list[str]) -> Iterator[
     bounds = [*(head.start() for head in heads), len(clean)]
     weights = _weights(url)
     page = {"location": url, "title": title} | weights | _words(clean[: bounds[0]])
+    if len(_plain(clean)) > LONG:
+        page["long"] = True
     yield page | ({"names": names} if names else {})
     for head, end in zip(heads, bounds[1:], strict=True):
         if head.group(2):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from generators.model.columns import language_title
 from generators.model.site import Site
-from generators.pages import pattern_versions
+from generators.pages import pattern_times, pattern_versions
 from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, fold, rendered, sections, table
@@ -347,6 +347,7 @@ def pattern_page(site: Site, document: Document) -> Page:
         page_meta(found_by=list(meta.symptoms)) if meta.symptoms else "",
         f"# {cell(meta.title)}",
         _chips(meta),
+        pattern_times.section(site, meta, link),
         fold("Facts", "when it is worth reading, what it moves, on what it rests", _facts(meta)),
         body,
         "## Versions",
