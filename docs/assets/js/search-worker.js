@@ -185,7 +185,7 @@ const hypermlaSearch = (() => {
       return 0.7 * share(place) + 0.3 * page;
     }
     const scored = found.map((hit) => {
-      const adds = hit.id.includes("#") ? HEADED : NAMED;
+      const adds = hit.id.includes("#") && !known.get(hit.id).names ? HEADED : NAMED;
       const exact = Math.max(...names.get(hit.id).map((name) => fit(name, adds)));
       return { doc: known.get(hit.id), score: hit.score * whole(hit) ** 3 * exact, words: new Set(hit.terms) };
     });
