@@ -10,7 +10,7 @@ from generators.model.compare import Step, Verdict
 from generators.model.site import Site
 from generators.write import verdicts
 from generators.write.source import repo_name
-from generators.write.text import cell, sections, table
+from generators.write.text import cell, sections
 from mla_var3.evidence import KernelIdentity
 from mla_var3.evidence.compare import NOISE
 from mla_var3.knowledge.evidence import Link
@@ -20,8 +20,7 @@ from mla_var3.runtime.registry import Version
 #: Metrics that are times.
 _TIMES = frozenset({"total_us", "duration_us"})
 #: So many problems are named of each kind, and the number of the others.
-_NAMED = 6
-HEAD = ("Change", "Faster at", "As fast at", "Slower at")
+_NAMED = 7
 
 
 def section(site: Site, meta: FrontMatter, link: Link) -> str:
@@ -38,7 +37,7 @@ def section(site: Site, meta: FrontMatter, link: Link) -> str:
     asked = "What did mending it bring?" if meta.kind == "anti-pattern" else "When is it worth it?"
     return sections(
         f"**{asked}** Every problem that one run timed both versions at:",
-        table(HEAD, rows),
+        "\n".join(rows),
         f"The later version may have changed more besides, as noted; under {NOISE:.1%} is as fast."
         f"{_newest(site, meta, link)}",
     )
@@ -82,7 +81,7 @@ def _version(site: Site, kernel: KernelIdentity) -> Version | None:
     )  # fmt: skip
 
 
-def _row(site: Site, pair: PairEvidence, verdict: Verdict, link: Link) -> list[str]:
+def _row(site: Site, pair: PairEvidence, verdict: Verdict, link: Link) -> str:
     new = verdict.steps[0].run.record.kernel
     assert verdict.before is not None
     after = _version(site, new)
@@ -101,9 +100,9 @@ def _row(site: Site, pair: PairEvidence, verdict: Verdict, link: Link) -> list[s
     sizes = problems.sizes(records[0], same) if len(records) > 1 else ""
     where = "; " + ", ".join(cell(text) for text in (on, sizes) if text)
     note = f": {cell(pair.note)}" if pair.note else ""
-    first = f"{design}{named}, {cell(language_title(after.language))}{note}{where}"
-    found = [[s for s in verdict.steps if s.word == word] for word in _WORDS]
-    return [first, *(_places(steps) for steps in found)]
+    found = {word: [s for s in verdict.steps if s.word == word] for word in _WORDS}
+    said = "; ".join(f"**{word}** {_places(steps)}" for word, steps in found.items())
+    return f"- {design}{named}, {cell(language_title(after.language))}{note}{where}: {said}."
 
 
 _WORDS = ("faster", "as fast", "slower")
@@ -112,13 +111,13 @@ _WORDS = ("faster", "as fast", "slower")
 def _places(steps: Sequence[Step]) -> str:
     """Problems in order; of many those that changed most."""
     if not steps:
-        return "none"
+        return "nowhere"
     kept = sorted(steps, key=lambda step: -max(step.gain, 1 / step.gain))[:_NAMED]
     named = [
         cell(verdicts.place(step))
-        + ("" if step.word == "as fast" else f": {verdicts.gain(step).split()[0]}")
+        + ("" if step.word == "as fast" else f" ({verdicts.gain(step).split()[0]})")
         for step in steps
         if step in kept
     ]
-    more = [f"and {len(steps) - _NAMED} more"] if len(steps) > _NAMED else []
-    return "<br>".join([*named, *more])
+    more = [f"{len(steps) - _NAMED} more"] if len(steps) > _NAMED else []
+    return "at " + ", ".join([*named, *more])
