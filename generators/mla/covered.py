@@ -39,8 +39,8 @@ def prefill(site: Site, link: Link) -> str:
         f"{found.shape.h} heads, {design_choice.CONTEXT:,} keys, {regimes.DTYPE}, no mask; s query "
         f"tokens per sequence): {told}. **Making these keys and values of a latent cache is not in "
         f"the times**: {us(found.decompressing_us)} more, as a reference time. Longer prompts than "
-        f"s = {_longest(site):,} were not timed. Sparse prefill was timed beside FlashMLA "
-        f"([where it stands]({link('docs/serving.md#where-it-stands')})), in a trial without a record."
+        f"s = {_longest(site):,} were not timed. Sparse prefill was timed beside "
+        f"FlashMLA, in [a trial without a record]({link('docs/serving.md#where-it-stands')})."
     )
 
 

@@ -15,7 +15,7 @@ from generators.write.text import cell, fold, rendered, sections, table
 from generators.write.text import meta as page_meta
 from mla_var3.errors import KnowledgeError
 from mla_var3.examples.learning import PATHS
-from mla_var3.knowledge import metrics
+from mla_var3.knowledge import metrics, snippets
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Document
 from mla_var3.knowledge.schema import (
@@ -342,7 +342,9 @@ def pattern_page(site: Site, document: Document) -> Page:
     link = site.link(path)
     group = KIND_NAMES[meta.kind] if meta.scope == SHARED else language_title(meta.scope)
     overlays, others = overlays_of(site, document), related(site, document)
-    body = rendered(document, site.catalogue, link)
+    body = snippets.explained(
+        rendered(document, site.catalogue, link), snippets.meanings(site.root), meta.scope, meta.id
+    )
     parts = [
         page_meta(found_by=list(meta.symptoms)) if meta.symptoms else "",
         f"# {cell(meta.title)}",
