@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from generators.mla import balance, cards, decode, design_choice, heads, memory, models
+from generators.mla import (
+    balance,
+    cards,
+    decode,
+    design_choice,
+    heads,
+    memory,
+    models,
+    stages,
+)
 from generators.mla.same_work import time_of
 from generators.model import problems
 from generators.model.run import Run
@@ -149,4 +158,5 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-cache": memory.cache,
     "mla-energy": energy,
     "mla-models": models.text,
+    "mla-stages": stages.text,
 }

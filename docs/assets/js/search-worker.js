@@ -213,15 +213,15 @@ const hypermlaSearch = (() => {
   }
 
   /* Hits on a long page, where a section has the words: it stands in place of the page, which would open
-     at its top, screens away. The theme heads a group without a page by its last item. */
+     at its top, screens away. The theme heads a group without a page by its last item, without an excerpt. */
   function inside(page, hits, known) {
     if (!known.has(page) || !known.get(page).long) return null;
     const own = hits.find(({ doc }) => doc.location === page);
     const sections = hits.filter(({ doc }) => doc.location !== page);
     if (!sections.length || sections[0].score < OPENS * (own ? own.score : 0)) return null;
-    const [best, ...others] = sections.slice(0, 4).map((hit) => item(hit));
-    const name = marked(known.get(page).title, sections[0].words);
-    return [...others, { ...best, title: best.title === name ? name : `${name}: ${best.title}` }];
+    const shown = sections.slice(0, 4).map((hit) => item(hit));
+    const head = { ...shown[0], title: marked(known.get(page).title, sections[0].words), text: "" };
+    return [...shown, head];
   }
 
   /* The same pages; those beyond two of a family stand after the first ones. */
