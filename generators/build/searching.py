@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,8 @@ TOLD_VERSION = 0.4
 #: Sections that list what is elsewhere, and how much a hit in them counts.
 LISTS = frozenset({"Versions", "Related", "Interactions", "Performance evidence", "Pages"})
 LISTED = 0.4
+#: Letters of a page, two to three screens, above which a hit opens at the section with the words.
+LONG = 5000
 #: Pages of short notes, found as a whole.
 WHOLE = ("learning/examples/",)
 
@@ -79,7 +81,9 @@ _TAG = re.compile(r"<[^>]+>")
 _BLOCK = re.compile(r"</?(?:p|li|div|td|th|tr|dd|dt|br|h\d|summary|figcaption)\b[^>]*>")
 
 
-def documents(content: str, url: str, title: str, names: list[str]) -> Iterator[dict[str, Any]]:
+def documents(
+    content: str, url: str, title: str, names: list[str], sections: Mapping[str, list[str]]
+) -> Iterator[dict[str, Any]]:
     """The sections of a page, the page itself first.
 
     Args:
@@ -87,12 +91,15 @@ def documents(content: str, url: str, title: str, names: list[str]) -> Iterator[
         url: Its address from the top of the site.
         title: Its title.
         names: Other words by which it is to be found.
+        sections: The same of a section, by its anchor.
     """
     clean = _DROPPED.sub(" ", content)
     heads = [] if url.startswith(WHOLE) else list(_HEADING.finditer(clean))
     bounds = [*(head.start() for head in heads), len(clean)]
     weights = _weights(url)
     page = {"location": url, "title": title} | weights | _words(clean[: bounds[0]])
+    if len(_plain(clean)) > LONG:
+        page["long"] = True
     yield page | ({"names": names} if names else {})
     for head, end in zip(heads, bounds[1:], strict=True):
         if head.group(2):
@@ -103,6 +110,7 @@ def documents(content: str, url: str, title: str, names: list[str]) -> Iterator[
                 "title": called,
                 "page": " ".join([title, *names]),
                 **{name: weight * listed for name, weight in weights.items()},
+                **({"names": sections[head.group(2)]} if head.group(2) in sections else {}),
             } | _words(clean[head.end() : end])
 
 
@@ -145,7 +153,8 @@ def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
         names = page.meta.get("found_by", [])
         # The navigation calls a version v3; a hit says of which kernel.
         title = html.unescape(str(page.meta.get("title") or page.title))
-        _found.extend(documents(content, page.url, title, names))
+        sections = page.meta.get("sections", {})
+        _found.extend(documents(content, page.url, title, names, sections))
     page.meta["search"] = {"exclude": True}
     return content
 

@@ -172,13 +172,17 @@ def _flops(item: tuple[Run, Stage, StaticFacts]) -> int:
 
 
 def compiled(site: Site, version: Version) -> list[Compiled]:
-    """The stage that does most of the work, once per arch with a device, in the order of archs."""
+    """The stage that does most of the work, once per arch with a device, in the order of archs.
+
+    Of the archs alone that the language compiles for by itself: a picture of every one is too long.
+    """
+    own = find(version.language).archs
     found = [
         (run, stage, stage.static)
         for run in site.runs_of(version)
         if run.record.is_static and run.outcome
         for stage in run.outcome.stages
-        if stage.static is not None and stage.static.ok
+        if stage.static is not None and stage.static.ok and stage.static.arch in own
     ]
     if not found:
         return []

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from generators.mla import balance, cards, decode, design_choice, heads, memory, models
+from generators.mla import (
+    balance,
+    cards,
+    decode,
+    design_choice,
+    heads,
+    memory,
+    models,
+    stages,
+)
 from generators.mla.same_work import time_of
 from generators.model import problems
 from generators.model.run import Run
@@ -39,8 +48,8 @@ def prefill(site: Site, link: Link) -> str:
         f"{found.shape.h} heads, {design_choice.CONTEXT:,} keys, {regimes.DTYPE}, no mask; s query "
         f"tokens per sequence): {told}. **Making these keys and values of a latent cache is not in "
         f"the times**: {us(found.decompressing_us)} more, as a reference time. Longer prompts than "
-        f"s = {_longest(site):,} were not timed. Sparse prefill was timed beside FlashMLA "
-        f"({link('docs/serving.md#where-it-stands')}), in a trial without a record."
+        f"s = {_longest(site):,} were not timed. Sparse prefill was timed beside "
+        f"FlashMLA, in [a trial without a record]({link('docs/serving.md#where-it-stands')})."
     )
 
 
@@ -149,4 +158,5 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-cache": memory.cache,
     "mla-energy": energy,
     "mla-models": models.text,
+    "mla-stages": stages.text,
 }

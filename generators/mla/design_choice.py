@@ -301,11 +301,13 @@ def home(site: Site, link: Link) -> str:
     )
     return sections(
         peers.lead(site, link(OTHERS)),
-        "What the cost model prefers of our designs at the s tried, and why: what to read, not "
-        "who is faster. "
-        f"{cell(NAMES)}",
-        "\n".join(_reasons(site, found, link)),
-        f"{turning.short(link)} Other sizes and devices: [the advisor]({link(SOURCE)}).",
+        f"{cell(NAMES)} {turning.short(link)} Other sizes and devices: "
+        f"[the advisor]({link(SOURCE)}).",
+        fold(
+            "By the cost model",
+            "what it prefers of our designs at the s tried: what to read, not who is faster",
+            "\n".join(_reasons(site, found, link)),
+        ),
         fold("At each s", "the fastest, by what the cache holds, with its record", measured),
     )
 

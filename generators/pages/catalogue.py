@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from generators.model.columns import language_title
 from generators.model.site import Site
-from generators.pages import pattern_versions
+from generators.pages import pattern_times, pattern_versions
 from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, fold, rendered, sections, table
 from generators.write.text import meta as page_meta
 from mla_var3.errors import KnowledgeError
 from mla_var3.examples.learning import PATHS
-from mla_var3.knowledge import metrics
+from mla_var3.knowledge import metrics, snippets
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.pages import Document
 from mla_var3.knowledge.schema import (
@@ -342,11 +342,14 @@ def pattern_page(site: Site, document: Document) -> Page:
     link = site.link(path)
     group = KIND_NAMES[meta.kind] if meta.scope == SHARED else language_title(meta.scope)
     overlays, others = overlays_of(site, document), related(site, document)
-    body = rendered(document, site.catalogue, link)
+    body = snippets.explained(
+        rendered(document, site.catalogue, link), snippets.meanings(site.root), meta.scope, meta.id
+    )
     parts = [
         page_meta(found_by=list(meta.symptoms)) if meta.symptoms else "",
         f"# {cell(meta.title)}",
         _chips(meta),
+        pattern_times.section(site, meta, link),
         fold("Facts", "when it is worth reading, what it moves, on what it rests", _facts(meta)),
         body,
         "## Versions",

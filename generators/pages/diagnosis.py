@@ -66,13 +66,12 @@ def pages(site: Site) -> list[Page]:
 
 
 def doors(site: Site, link: Link) -> str:
-    """The symptoms as a list of links, each with its first remedies."""
+    """The symptoms as a list of links."""
     lines = []
     for symptom in SYMPTOMS:
         found = symptom.remedies(site.catalogue)
         if found:
-            page = link(f"diagnosis/{symptom.key}")
-            lines.append(f"- [{cell(symptom.title)}]({page}): {_on_each_arch(symptom, link)}")
+            lines.append(f"- [{cell(symptom.title)}]({link(f'diagnosis/{symptom.key}')})")
     return "\n".join(lines)
 
 

@@ -26,6 +26,8 @@ PORTING = "docs/learn/hopper-to-blackwell.md"
 _NAMED = 4
 #: What stands behind the few words that say why.
 _FULLER = re.compile(r", which needs .*|: (?!uses).*| at kernels/.*", re.DOTALL)
+#: The line of a source that a compiler names first.
+_WHERE = re.compile(r"^kernels/\S+:\d+: ")
 Fits = list[tuple[list[Version], Fit]]
 
 
@@ -172,11 +174,18 @@ def _in_language(found: Fits, language: str, link: Link) -> str:
     names = f": {named}" if len(designs) <= _NAMED else f" of {len(designs)} designs"
     said = f"{compiled} versions compile, {clean} without spills{names}" if compiled else ""
     why = ", ".join(
-        f"{count if len(lacks) > 1 else 'they'} {reason.replace('uses', 'use')}"
-        for reason, count in lacks.items()
+        _reason(reason, count if len(lacks) > 1 else None) for reason, count in lacks.items()
     )
-    rest = f"{refused} do not: {why}" if compiled else f"none of the {refused} tried: {why}"
+    not_all = "1 does not" if refused == 1 else f"{refused} do not"
+    rest = f"{not_all}: {why}" if compiled else f"none of the {refused} tried: {why}"
     return "; ".join(filter(None, [said, rest if refused else ""]))
+
+
+def _reason(reason: str, count: int | None) -> str:
+    """Why versions do not compile: what they use, or what a compiler said."""
+    if not reason.startswith("uses "):
+        return cell(reason)
+    return f"{'they' if count is None else count} {reason.replace('uses', 'use')}"
 
 
 def _ported(site: Site, rows: list[list[str]], link: Link) -> str:
@@ -200,7 +209,7 @@ def _row(versions: list[Version], fit: Fit, sm: str, link: Link) -> list[str]:
 
 def _few_words(run: Run, sm: str) -> str:
     said = why_not(run)[2].removeprefix(f"does not compile for {sm}: ")
-    return _FULLER.sub("", said)
+    return _FULLER.sub("", _WHERE.sub("", said))
 
 
 def _unrecorded(found: Fits, sm: str) -> str:

@@ -32,6 +32,13 @@ FOUND_BY: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
+#: The same of its section on errors.
+WRONG = (
+    "report an error on a page", "report a wrong page", "a page is wrong", "correct a page",
+    "report a mistake", "a number on a page is wrong", "typo", "erratum", "open an issue",
+    "something is wrong on the site", "how do I get it corrected", "whom do I tell",
+)  # fmt: skip
+
 
 def _files(site: Site) -> Iterator[tuple[str, str]]:
     """Path of each file from the top of the checkout, and that of its page."""
@@ -58,7 +65,10 @@ def pages(site: Site) -> list[Page]:
         link = site.link(path)
         content = told.filled(site, name, rebase(text, name, link), link)
         if name in FOUND_BY:
-            content = sections(meta(found_by=list(FOUND_BY[name])), content)
+            content = sections(
+                meta(found_by=list(FOUND_BY[name]), sections={"a-page-is-wrong": list(WRONG)}),
+                content,
+            )
         found.append(Page(path, content, source=name, nav=nav))
     return found
 

@@ -33,7 +33,7 @@ def us(value: float) -> str:
     return metrics.metric("total_us").text(value)
 
 
-def meta(**fields: str | list[str] | dict[str, bool]) -> str:
+def meta(**fields: str | list[str] | dict[str, bool] | dict[str, list[str]]) -> str:
     """Front matter of a page; the theme puts it into HTML as it is, so it is escaped here."""
     safe = {
         name: html.escape(value) if isinstance(value, str) else value

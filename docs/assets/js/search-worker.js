@@ -36,6 +36,8 @@ const hypermlaSearch = (() => {
     /^(learning\/examples|records|reference|skills|api\/\w+)\//,
   ];
   const TOGETHER = 2, FIRST = 8;
+  /* A hit on a long page opens at the section whose score is such a share of the page's own. */
+  const OPENS = 0.3;
   const SHOWN = 30;
   const SNIPPET = 180;
 
@@ -183,7 +185,7 @@ const hypermlaSearch = (() => {
       return 0.7 * share(place) + 0.3 * page;
     }
     const scored = found.map((hit) => {
-      const adds = hit.id.includes("#") ? HEADED : NAMED;
+      const adds = hit.id.includes("#") && !known.get(hit.id).names ? HEADED : NAMED;
       const exact = Math.max(...names.get(hit.id).map((name) => fit(name, adds)));
       return { doc: known.get(hit.id), score: hit.score * whole(hit) ** 3 * exact, words: new Set(hit.terms) };
     });
@@ -199,6 +201,8 @@ const hypermlaSearch = (() => {
       pages.set(page, [...(pages.get(page) || []), hit]);
     }
     return apart([...pages]).map(([page, hits]) => {
+      const opened = inside(page, hits, known);
+      if (opened) return opened;
       const kept = hits.slice(0, 4);
       if (!kept.some((hit) => hit.doc.location === page) && known.has(page)) {
         const own = hits.find((hit) => hit.doc.location === page);
@@ -206,6 +210,18 @@ const hypermlaSearch = (() => {
       }
       return kept.map((hit) => item(hit));
     });
+  }
+
+  /* Hits on a long page, where a section has the words: it stands in place of the page, which would open
+     at its top, screens away. The theme heads a group without a page by its last item, without an excerpt. */
+  function inside(page, hits, known) {
+    if (!known.has(page) || !known.get(page).long) return null;
+    const own = hits.find(({ doc }) => doc.location === page);
+    const sections = hits.filter(({ doc }) => doc.location !== page);
+    if (!sections.length || sections[0].score < OPENS * (own ? own.score : 0)) return null;
+    const shown = sections.slice(0, 4).map((hit) => item(hit));
+    const head = { ...shown[0], title: marked(known.get(page).title, sections[0].words), text: "" };
+    return [...shown, head];
   }
 
   /* The same pages; those beyond two of a family stand after the first ones. */

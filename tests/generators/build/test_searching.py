@@ -19,7 +19,7 @@ PAGE = """<h1 id="top">Spills<a class="headerlink" href="#top">¶</a></h1>
 
 
 def test_prose_stands_apart_from_tables_and_code():
-    page, section = searching.documents(PAGE, "a/b/", "Spills", ["register spill"])
+    page, section = searching.documents(PAGE, "a/b/", "Spills", ["register spill"], {})
     assert page == {
         "location": "a/b/",
         "title": "Spills",
@@ -38,7 +38,7 @@ def test_prose_stands_apart_from_tables_and_code():
 
 
 def test_short_notes_are_one_document():
-    (page,) = searching.documents(PAGE, "learning/examples/x/", "X", [])
+    (page,) = searching.documents(PAGE, "learning/examples/x/", "X", [], {})
     assert "One. Two." in page["prose"]
     assert page["weight"] < 1
 
@@ -74,7 +74,7 @@ def test_the_theme_s_index_is_empty_where_pages_would_fetch_it(tmp_path, offline
 
 def test_sections_that_list_what_is_elsewhere_weigh_less():
     page = '<h1>O1</h1><h2 id="v">Versions</h2><p>All.</p><h2 id="m">Mechanism</h2><p>How.</p>'
-    _, listed, told = searching.documents(page, "catalogue/optimizations/o1/", "O1", [])
+    _, listed, told = searching.documents(page, "catalogue/optimizations/o1/", "O1", [], {})
     assert listed["weight"] == searching.LISTED * told["weight"]
 
 
@@ -89,10 +89,10 @@ def test_sections_that_list_what_is_elsewhere_weigh_less():
     ],
 )
 def test_listings_count_less_for_a_sentence_than_pages_that_teach(less, more):
-    found = [next(searching.documents(PAGE, url, "T", []))["told"] for url in (less, more)]
+    found = [next(searching.documents(PAGE, url, "T", [], {}))["told"] for url in (less, more)]
     assert found[0] < found[1]
 
 
 def test_a_section_that_lists_counts_less_for_a_sentence_too():
-    _, listed = searching.documents('<h1>A</h1><h2 id="v">Versions</h2>', "a/", "A", [])
+    _, listed = searching.documents('<h1>A</h1><h2 id="v">Versions</h2>', "a/", "A", [], {})
     assert listed["told"] == searching.LISTED

@@ -754,13 +754,12 @@ close(result, v * (-1 - top).exp2() / 2)
         Setup(
             TILE
             + """
-QUERIES = 16
+QUERIES = TILE_M = 16
 
 
 @ct.kernel
 def kernel(out, keys: int):
     first, last = 0, 15
-    limit = ct.arange(16, dtype=ct.int32)[:, None] + (keys - QUERIES + 1)
     # snippet
             ct.store(out, (0, j), score)
 
