@@ -28,6 +28,12 @@ FOUND_BY = (
     "B200 for Kimi K2", "hardware for serving DeepSeek", "bandwidth of H200 and B200",
     "is Blackwell faster than Hopper", "upgrade from Hopper to Blackwell", "plain words",
     "decode by card", "cost of decode by card",
+    "which card for MLA", "TB/s by card", "memory bandwidth of each GPU", "fp8 TFLOPS by card",
+    "how much memory has a B200", "H20 or H100 for decode", "RTX 5090 for inference",
+    "datasheet figures side by side", "power limit of a card",
+    "H800 and H200 compared", "is more bandwidth or more FLOPS better for decode",
+    "hardware purchase decision",
+    "was anything measured on a B200", "16 heads per card or 128",
 )  # fmt: skip
 #: Cards whose limits are worked out, the one that all are compared with among them.
 COMPARED = ("nvidia-h100-sxm", "nvidia-h200-sxm", "nvidia-b200")

@@ -33,6 +33,11 @@ FOUND_BY = (
     "v20, v21 or v22 for serving",
     "fastest at batch one", "fastest kernel for a batch of one",
     "kernel for MTP", "decode with 2 to 4 query tokens", "speculative decoding kernel time",
+    "which kernel for my server", "best MLA decode kernel", "which version should I deploy",
+    "is it faster than FlashMLA at my batch", "decode one user", "ragged batch decode kernel",
+    "one sequence ten times as long", "which kernel for many sequences", "paged decode kernel",
+    "decode with pages of 64", "128 heads batch 1", "kernel for drafted tokens",
+    "MTP with 2 query tokens", "microseconds per decode step",
 )  # fmt: skip
 #: Sequences up to which a batch is small.
 FEW = 8

@@ -28,6 +28,10 @@ PATH = "mla/against-libraries.md"
 FOUND_BY = (
     "FlashMLA comparison", "faster than FlashMLA", "FlashMLA benchmark", "peers",
     "conditions of the FlashMLA measurements", "repeat the FlashMLA benchmark",
+    "slower or faster than FlashMLA", "how do you compare with FlashInfer",
+    "compared with other libraries", "is FlashMLA still better", "cuTile against FlashMLA",
+    "fair comparison with FlashMLA", "where does FlashMLA win", "speedup over FlashMLA",
+    "ours against the library", "baseline of the measurements",
 )  # fmt: skip
 
 

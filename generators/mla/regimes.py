@@ -16,6 +16,7 @@ from generators.mla.design_choice import COSTS, OTHERS, SOURCE
 from generators.model.site import Site
 from generators.pages.kernels import run_version
 from generators.write import figures
+from generators.write.devlogs import found_by
 from generators.write.page import Page
 from generators.write.text import cell, meta, rendered, sections, table
 from mla_var3 import devices
@@ -86,6 +87,8 @@ def pages(site: Site) -> list[Page]:
 FOUND_BY = (
     "FlashMLA comparison", "n crossover", "best n", "which kernel to use", "advisor",
     "when decompressed attention is cheaper than latent attention",
+    "which attention design for which sizes", "MLA advisor", "winner map of MLA",
+    "latent or decompressed",
 )  # fmt: skip
 
 
@@ -109,9 +112,9 @@ def analysis_page(site: Site, document: Document) -> Page:
             return _linked(regimes.figure("devices"), site)
         return None
 
-    body = rendered(document, site.catalogue, link, override)
+    body, named = rendered(document, site.catalogue, link, override), found_by(document)
     content = sections(
-        meta(found_by=[*FOUND_BY, *advisor.problems_answered(known["answers"])]),
+        meta(found_by=[*FOUND_BY, *named, *advisor.problems_answered(known["answers"])]),
         f"# {cell(document.meta.title)}",
         peers.lead(site, link(OTHERS)),
         body,
@@ -132,8 +135,8 @@ def costs_page(site: Site, document: Document) -> Page:
     if document.meta is None:
         raise KnowledgeError(f"{document.name} is not a readable text: run knowledge lint")
     body = rendered(document, site.catalogue, site.link(DERIVED))
-    title = cell(document.meta.title)
-    return Page(DERIVED, sections(f"# {title}", body), COSTS, ("MLA", "Cost models"))
+    title, names = cell(document.meta.title), meta(found_by=list(found_by(document)))
+    return Page(DERIVED, sections(names, f"# {title}", body), COSTS, ("MLA", "Cost models"))
 
 
 def map_page(site: Site, key: str) -> Page:

@@ -144,7 +144,7 @@ def _chapter(
     enums = [enum for entry in part.entries for enum in _choices(reference, entry)]
     shown = [cell_ for cell_ in part.cells if any(e.cell == cell_ for e in part.entries)]
     content = sections(
-        meta(found_by=[*chapter.found_by, reference.head.title]),
+        meta(found_by=[*chapter.found_by, reference.head.title], sections=_sought(part)),
         f"# {cell(reference.head.title)}: {cell(chapter.title)}",
         prose(chapter.intro),
         "## Worked examples { #worked }" if chapter.worked else "",
@@ -159,6 +159,11 @@ def _chapter(
         *(_snippet(part, found, number) for number, found in enumerate(shown, 1)),
     )  # fmt: skip
     return Page(path, content, part.file, (*nav(reference), chapter.title))
+
+
+def _sought(part: Part) -> dict[str, list[str]]:
+    """What readers say who look for a name, by its anchor."""
+    return {anchor(entry.key): list(entry.sought) for entry in part.entries if entry.sought}
 
 
 def anchor(key: str) -> str:

@@ -28,6 +28,13 @@ from mla_var3.knowledge.schema import SHARED, Kind, PairEvidence, RecordEvidence
 from mla_var3.knowledge.symptoms import SYMPTOMS, Symptom
 
 INDEX = "diagnosis/index.md"
+FOUND_BY = (
+    "why is my kernel slow", "what is wrong with my kernel", "slow kernel",
+    "where to start optimizing", "kernel slower than expected", "find the bottleneck",
+    "how to make a kernel faster", "diagnose a kernel", "performance problem of a kernel",
+    "what should I try first", "which metric shows the fault", "from symptom to remedy",
+    "kernel reaches 30 percent of peak", "checklist for a slow kernel",
+)  # fmt: skip
 #: How to confirm a symptom, by the mode whose run states it.
 CONFIRM: Mapping[str, str] = {
     "static": "nox -s profile -- DESIGN VERSION --prof_type=static --arch=sm_90,sm_100,sm_120",
@@ -115,7 +122,7 @@ def _index(site: Site, shown: list[Symptom]) -> Page:
             meta(
                 title="Diagnosis",
                 description="From a symptom to what confirms and mends it",
-                found_by=["why is my kernel slow", "what is wrong with my kernel", "slow kernel"],
+                found_by=list(FOUND_BY),
             ),
             "# What is wrong with my kernel?",
             "Start from what you see. Each page gives a command that tells whether your kernel "

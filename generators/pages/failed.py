@@ -31,6 +31,10 @@ FOUND_BY = (
     "failed optimizations", "attempts that failed", "what did you try", "lessons from failures",
     "dead ends", "dead ends on the decode kernel", "failed experiments",
     "ideas that made it slower", "what not to try",
+    "optimization made it slower", "has this been tried before", "did anybody try this",
+    "idea already tried", "falsified predictions", "wasted optimizations",
+    "tricks that did not work on Hopper",
+    "which optimizations are not worth it", "cases where it got slower",
 )  # fmt: skip
 #: Insights of an entry whose first sentences say why: what came of it, and one or two reasons.
 REASONS = 3

@@ -26,6 +26,9 @@ FOUND_BY = (
     "install", "get started", "quick start", "what is this", "what is this thing", "about",
     "who is it for", "what is HyperMLA", "who is HyperMLA for", "overview", "in two minutes",
     "most impressive result", "headline result", "what does the site offer",
+    "site for GPU kernel engineers", "GPU kernels in Python", "start page", "what can I do here",
+    "where do I begin", "DeepSeek attention kernels", "teach check and measure GPU kernels",
+    "check my kernel without a GPU", "bring my own kernel",
 )  # fmt: skip
 #: What the site is, for whom, in words of no field.
 WHAT = (

@@ -131,7 +131,10 @@ def _path(site: Site, learning: Learning, name: str, path: LearningPath) -> Page
     steps = (
         part for number in range(1, len(path.steps) + 1) for part in _step(site, name, number, link)
     )
+    said = {f"step-{number}": list(step.found_by)
+            for number, step in enumerate(path.steps, 1) if step.found_by}  # fmt: skip
     content = sections(
+        meta(found_by=list(path.found_by), sections=said),
         f"# {cell(path.title)}",
         f'<div class="learning-path" data-path="{name}" data-steps="{len(path.steps)}"></div>',
         _prose(path.summary, source, link),

@@ -27,7 +27,13 @@ from mla_var3.workloads import workloads
 
 EXPLORER = "results/explorer.md"
 #: What readers call all that was measured.
-FOUND_BY = ("all records", "download all records", "every measurement", "which GPUs were measured")
+FOUND_BY = (
+    "all records", "download all records", "every measurement", "which GPUs were measured",
+    "benchmark results", "list of all benchmarks", "leaderboard", "fastest kernel per problem",
+    "table of times", "measured times on an H200", "raw benchmark data",
+    "parquet file of records", "which hardware was tested",
+    "how fast are your kernels", "fraction of the roofline", "compare records of one run",
+)  # fmt: skip
 #: Problems of a workload above which the table of each is folded.
 MANY = 6
 #: More problems stand behind a line per regime.

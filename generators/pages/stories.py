@@ -27,6 +27,9 @@ FOUND_BY = (
     "worklog", "story", "tutorial", "which change helped most", "which single change mattered",
     "what made the kernel so much faster", "biggest gain of one step", "largest speedup",
     "which optimization mattered most", "the one optimization with the largest gain",
+    "how was the kernel made fast", "step by step optimization", "optimization diary",
+    "order of optimizations", "speedup per step",
+    "how do I reach FlashMLA's speed",
 )  # fmt: skip
 
 

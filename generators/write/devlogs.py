@@ -53,7 +53,7 @@ def introduction(devlog: Document, catalogue: Catalogue, link: Link) -> str:
 
 
 def found_by(devlog: Document | None) -> tuple[str, ...]:
-    """Other words by which the search finds a design, as its devlog says."""
+    """Other words by which the search finds what a devlog, or another text, tells of."""
     meta = devlog.meta if devlog else None
     return meta.found_by if isinstance(meta, TextFrontMatter) else ()
 

@@ -99,6 +99,7 @@ class Step(_Model):
         compiled: What to know of the compiled code's figures.
         patterns: Pages that say more of what the step shows, by id.
         exercise: What to work out at the end.
+        found_by: What readers say who look for what it shows.
     """
 
     example: Id | None = None
@@ -111,6 +112,7 @@ class Step(_Model):
     compiled: Text | None = None
     patterns: tuple[Id, ...] = Field(min_length=1)
     exercise: Exercise
+    found_by: tuple[Line, ...] = ()
 
     @model_validator(mode="after")
     def _one_subject(self) -> Self:
@@ -129,6 +131,7 @@ class LearningPath(_Model):
         summary: Whom it takes where.
         prerequisites: What to know before: ids of paths, or words.
         primer: What a reader of the first step may not know, in words.
+        found_by: What readers say who look for it.
         steps: The steps in order.
     """
 
@@ -136,6 +139,7 @@ class LearningPath(_Model):
     summary: Text
     prerequisites: tuple[Line, ...] = ()
     primer: Text | None = None
+    found_by: tuple[Line, ...] = ()
     steps: tuple[Step, ...] = Field(min_length=1)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 
 import cuda.tile as ct
@@ -26,6 +27,16 @@ def test_a_chapter_has_every_name_with_its_anchor(site, made):
             for entry in part.entries:
                 assert f"{{ #{api.anchor(entry.key)} }}" in content
                 assert f"({part.key}.md#{api.anchor(entry.key)})" in index
+
+
+def test_a_name_is_found_by_what_readers_say_of_it(site, made):
+    for reference in model.load_all(site.root):
+        for part in reference.parts:
+            front = made[api.page_path(reference, part)].content.split("---")[1]
+            (sections,) = re.findall(r"^sections: (.+)$", front, re.MULTILINE)
+            said = {api.anchor(e.key): list(e.sought) for e in part.entries if e.sought}
+            assert said
+            assert json.loads(sections) == said
 
 
 def test_an_operation_shows_what_is_known_of_it(made):

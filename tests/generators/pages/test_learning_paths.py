@@ -47,6 +47,7 @@ why = "One and two."
 PATH = f"""title = "First steps"
 summary = "From nothing to a copy."
 prerequisites = ["CUDA's memory spaces"]
+found_by = ["first copy"]
 primer = "Loops run in [Python](../examples/add.toml)."
 
 [[steps]]
@@ -57,6 +58,7 @@ teaches = "Layouts and partitions."
 [[steps]]
 example = "gemm"
 teaches = "Pipelines."
+found_by = ["ring of stages"]
 prerequisites = ["add"]
 {REST}"""
 
@@ -106,6 +108,13 @@ def test_a_path_is_its_steps_in_order(filled):
     assert course.SETUP in text
     assert "Know before: [Elementwise add](examples/add.md)." in text
     assert f"https://github.com/NVIDIA/cutlass/blob/{COMMIT}/examples/python" in text
+
+
+def test_a_path_and_its_steps_are_found_by_what_readers_say(filled):
+    found = {page.path: page for page in learning_paths.pages(small_site(filled))}
+    front = found["learning/first.md"].content.split("---")[1]
+    assert 'found_by: ["first copy"]' in front
+    assert 'sections: {"step-2": ["ring of stages"]}' in front
 
 
 def test_a_step_has_all_its_parts(filled):

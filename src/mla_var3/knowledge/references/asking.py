@@ -124,7 +124,7 @@ def _of_entry(reference: Reference, part: Part, entry: Entry) -> _Document:
     found = (
         words(entry.key) * KEY
         + words(f"{chapter.title} {' '.join(chapter.found_by)} {reference.head.title}") * TITLE
-        + words(f"{entry.says} {entry.note}") * TITLE
+        + words(f"{entry.says} {entry.note} {' '.join(entry.sought)}") * TITLE
         + words(f"{entry.name.signature} {' '.join(entry.name.members)}")
     )
     where = f"{entry.file}:{entry.line}"

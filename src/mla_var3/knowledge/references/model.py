@@ -61,6 +61,7 @@ class Chapter(_Model):
             not begin with one.
         notes: What else to know of a name, as Markdown.
         compiled: Lists of ``knowledge/compiles`` that show what a name becomes, by name.
+        sought: What readers say who look for a name, by name.
     """
 
     title: str
@@ -73,6 +74,7 @@ class Chapter(_Model):
     names: Mapping[str, str]
     notes: Mapping[str, str] = Field(default_factory=dict)
     compiled: Mapping[str, str] = Field(default_factory=dict)
+    sought: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class Name(_Model):
@@ -127,6 +129,7 @@ class Entry:
         says: Our words.
         note: What else there is to say.
         compiled: List of compiles that shows what it becomes; empty where none does.
+        sought: What readers say who look for it.
         name: What the package says.
         cell: A snippet that uses it.
         file: File of our words, from the top of the checkout.
@@ -137,6 +140,7 @@ class Entry:
     says: str
     note: str
     compiled: str
+    sought: tuple[str, ...]
     name: Name
     cell: cells.Cell | None
     file: str
@@ -241,6 +245,7 @@ def _part(path: Path, head: Head, installed: Installed, root: Path) -> Part:
             chapter.names[key],
             chapter.notes.get(key, ""),
             chapter.compiled.get(key, ""),
+            chapter.sought.get(key, ()),
             installed.names.get(full_key, Name(kind="")),
             by_name.get(key, by_name.get(full_key)),
             name,
@@ -248,9 +253,9 @@ def _part(path: Path, head: Head, installed: Installed, root: Path) -> Part:
         )
         for key, full_key in keys.items()
     )
-    told = chapter.notes.keys() | chapter.compiled.keys()
+    told = chapter.notes.keys() | chapter.compiled.keys() | chapter.sought.keys()
     if unknown := told - chapter.names.keys():
-        raise KnowledgeError(f"{name} has notes on {', '.join(sorted(unknown))}, not among names")
+        raise KnowledgeError(f"{name} tells of {', '.join(sorted(unknown))}, not among names")
     return Part(path.stem, name, chapter, entries, found)
 
 
