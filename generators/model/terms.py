@@ -7,6 +7,7 @@ one sentence.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -33,6 +34,7 @@ class Head(BaseModel):
         group: What kind of term it is.
         aliases: Other names; the first use of one on a page leads here as well.
         found_by: Words by which the search finds it, too common to be links.
+        sections: The same of a section of its page, by its anchor.
         related: Files of other terms, without suffix.
         learn: Pages that teach it, as files of the checkout.
         shortest: The shortest of NVIDIA's examples that shows it, as in ``knowledge/examples``.
@@ -46,6 +48,7 @@ class Head(BaseModel):
     group: Group
     aliases: Names = ()
     found_by: Names = ()
+    sections: Mapping[str, Names] = Field(default_factory=dict)
     related: Names = ()
     learn: Names = ()
     shortest: str | None = None

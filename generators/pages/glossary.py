@@ -65,8 +65,13 @@ def _page(site: Site, term: Term, taught: Mapping[str, str]) -> Page:
         return told.filled(site, term.source, rebase(neutralise(text), term.source, link), link)
 
     shown = [f"{term.head.term} example"] if term.head.shortest else []
+    parts = {anchor: list(names) for anchor, names in term.head.sections.items()}
     content = sections(
-        meta(description=term.plain, found_by=[*term.names, *term.head.found_by, *shown]),
+        meta(
+            description=term.plain,
+            found_by=[*term.names, *term.head.found_by, *shown],
+            **({"sections": parts} if parts else {}),
+        ),
         f"# {cell(term.head.term)}",
         prose(term.definition),
         _learn(site, term, taught, link),

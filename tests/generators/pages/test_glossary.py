@@ -43,6 +43,16 @@ def test_pages_lead_somewhere(site, pages):
     assert split.scripts == []
 
 
+def test_words_of_a_section_lead_to_one(site):
+    taught = glossary._taught(site)
+    named = [term for term in site.terms if term.head.sections]
+    assert named
+    for term in named:
+        page = glossary._page(site, term, taught)
+        assert '\nsections: {"' in str(page.content)
+        assert set(term.head.sections) <= see(page).anchors, term.source
+
+
 def test_pictures_say_what_they_show(site):
     for drawn in (*(draw() for draw in concepts.FIGURES.values()), roofline.picture()):
         assert 'role="img"' in drawn
