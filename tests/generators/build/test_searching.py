@@ -96,3 +96,13 @@ def test_listings_count_less_for_a_sentence_than_pages_that_teach(less, more):
 def test_a_section_that_lists_counts_less_for_a_sentence_too():
     _, listed = searching.documents('<h1>A</h1><h2 id="v">Versions</h2>', "a/", "A", [], {})
     assert listed["told"] == searching.LISTED
+
+
+def test_words_of_a_section_lead_to_it_and_a_long_page_says_so():
+    long = PAGE.replace("One.", "One. " + "word " * searching.LONG)
+    names = {"why": ["the reason"]}
+    page, section = searching.documents(long, "a/b/", "Spills", ["register spill"], names)
+    assert page["long"] is True
+    assert section["names"] == ["the reason"]
+    short = next(searching.documents(PAGE, "a/b/", "Spills", [], {}))
+    assert "long" not in short
