@@ -27,7 +27,7 @@ FOUND_BY = (
     "price performance", "memory size of a card", "what limits decode", "what limits prefill",
     "B200 for Kimi K2", "hardware for serving DeepSeek", "bandwidth of H200 and B200",
     "is Blackwell faster than Hopper", "upgrade from Hopper to Blackwell", "plain words",
-    "decode by card", "cost of decode by card",
+    "decode by card", "memory or compute limits decode", "cost of decode by card",
     "which card for MLA", "TB/s by card", "memory bandwidth of each GPU", "fp8 TFLOPS by card",
     "how much memory has a B200", "H20 or H100 for decode", "RTX 5090 for inference",
     "datasheet figures side by side", "power limit of a card",

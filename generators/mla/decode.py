@@ -27,7 +27,7 @@ FOUND_BY = (
     "which decode kernel", "which kernel for H100", "which decode kernel on an H100",
     "which decode kernel on an H200", "which kernel do I take", "pick a decode kernel",
     "recommended kernel", "decode kernel for small batch", "small batch long context",
-    "batch 1 to 8", "few sequences long context", "best kernel for DeepSeek decode",
+    "batch 1 to 8", "how fast is decode at batch 1", "decode at 128k context", "few sequences long context", "best kernel for DeepSeek decode",
     "serve DeepSeek on H100", "fastest kernel on Hopper", "kernel recommendation",
     "large batch decode kernel", "which version of flash_mla to take",
     "v20, v21 or v22 for serving",

@@ -92,6 +92,7 @@ def _index(site: Site, learning: Learning, link: Link) -> Page:
         meta(
             found_by=[
                 "which CUTLASS example first",
+                "where to start with CUTLASS in Python",
                 "order of the CUTLASS examples",
                 "first Hopper example",
                 "does a CUTLASS example run without a GPU",

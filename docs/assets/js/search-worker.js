@@ -99,7 +99,9 @@ const hypermlaSearch = (() => {
       index.add(doc);
       for (const term of words) commonness.set(term, (commonness.get(term) || 0) + 1);
       const own = [doc.title, ...(doc.names || [])].map(plain);
-      names.set(id, own.map((name) => ({ name, words: new Set(name.split(" ")) })));
+      const heads = id.includes("#");
+      names.set(id, own.map((name, at) => (
+        { name, words: new Set(name.split(" ")), adds: heads && at === 0 ? HEADED : NAMED })));
     }
     const alike = new Map();
     for (const group of docs.flatMap((doc) => doc.alike || [])) {
@@ -162,8 +164,8 @@ const hypermlaSearch = (() => {
       (sum, term) => sum + term.weight * Math.max(...term.any.map((word) => Number(has(word) || 0))), 0) / all;
     const rare = (words) => words.reduce((sum, word) => sum + rarity(word), 0);
     /* How well a name is the question: by the words that both have, of those that either has. */
-    function fit({ name, words }, adds) {
-      if (name === wanted) return EXACT;
+    function fit({ name, words, adds }) {
+      if (name === wanted) return sentence ? Math.max(EXACT, (1 + NAMED) ** 2) : EXACT;
       const here = [...words].filter((word) => any.has(word));
       if (!here.length) return 1;
       const shared = share((word) => words.has(word)), precise = rare(here) / (rare([...words]) || 1);
@@ -185,8 +187,7 @@ const hypermlaSearch = (() => {
       return 0.7 * share(place) + 0.3 * page;
     }
     const scored = found.map((hit) => {
-      const adds = hit.id.includes("#") && !known.get(hit.id).names ? HEADED : NAMED;
-      const exact = Math.max(...names.get(hit.id).map((name) => fit(name, adds)));
+      const exact = Math.max(...names.get(hit.id).map(fit));
       return { doc: known.get(hit.id), score: hit.score * whole(hit) ** 3 * exact, words: new Set(hit.terms) };
     });
     return scored.sort((one, other) => other.score - one.score);
