@@ -23,7 +23,8 @@ from mla_var3.runtime.registry import Version
 
 HOME = "index.md"
 FOUND_BY = (
-    "install", "get started", "quick start", "what is this", "what is this site", "what is this thing", "about",
+    "install", "get started", "quick start", "what is this", "what is this site",
+    "what is this thing", "about",
     "who is it for", "what is HyperMLA", "who is HyperMLA for", "overview", "in two minutes",
     "most impressive result", "headline result", "what does the site offer",
     "site for GPU kernel engineers", "GPU kernels in Python", "start page", "what can I do here",

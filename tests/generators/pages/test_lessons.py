@@ -42,6 +42,16 @@ def test_a_first_kernel_runs_on_a_cpu_and_is_shown_whole(name, capsys):
     assert f"``` {{ .python }}\n{file.read_text().rstrip()}\n```" in page
 
 
+def test_a_look_inside_a_loop_prints_what_its_page_shows(capsys):
+    with redirected() as reports:
+        runpy.run_path(str(ROOT / "examples/first/see_inside.py"), run_name="__main__")
+    assert [report.diagnostics for report in reports] == [[]]
+    printed = capsys.readouterr().out
+    assert printed.count("after tile") == 4
+    command = "$ nox -s run -- examples/first/see_inside.py"
+    assert f"{command}\n{printed}```" in (ROOT / "docs/interpreter.md").read_text()
+
+
 def test_one_compile_serves_calls_with_other_lengths_and_numbers(tmp_path, capsys):
     file = ROOT / "examples/first/compile_once.py"
     done = run_script(file, (), Options(), "sm_90a")
