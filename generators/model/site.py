@@ -19,6 +19,7 @@ from generators.model.run import Run
 from generators.model.terms import Term
 from mla_var3 import devices as device_files
 from mla_var3.errors import KnowledgeError
+from mla_var3.evidence import KernelIdentity
 from mla_var3.examples.learning import Learning
 from mla_var3.examples.learning import load as read_learning
 from mla_var3.knowledge.evidence import Link
@@ -192,9 +193,11 @@ class Site:
 
     def version_of(self, run: Run) -> Version | None:
         """The version of a run, where it still exists."""
-        kernel = run.record.kernel
-        wanted = (kernel.language, kernel.design, kernel.version)
-        return self._versions.get(wanted)
+        return self.version_named(run.record.kernel)
+
+    def version_named(self, kernel: KernelIdentity) -> Version | None:
+        """The version that a record names, where it still exists."""
+        return self._versions.get((kernel.language, kernel.design, kernel.version))
 
     @functools.cached_property
     def _versions(self) -> dict[tuple[str, str, str], Version]:

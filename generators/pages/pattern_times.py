@@ -11,7 +11,6 @@ from generators.model.site import Site
 from generators.write import verdicts
 from generators.write.source import repo_name
 from generators.write.text import cell, sections
-from mla_var3.evidence import KernelIdentity
 from mla_var3.evidence.compare import NOISE
 from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.schema import FrontMatter, PairEvidence
@@ -31,7 +30,7 @@ def section(site: Site, meta: FrontMatter, link: Link) -> str:
         meta: The pattern.
         link: Addresses as seen from its page.
     """
-    rows = [_row(site, pair, verdict, link) for pair, verdict in _verdicts(site, meta)]
+    rows = [_row(site, *found, link) for found in _verdicts(site, meta)]
     if not rows:
         return ""
     asked = "What did mending it bring?" if meta.kind == "anti-pattern" else "When is it worth it?"
@@ -47,10 +46,10 @@ def _newest(site: Site, meta: FrontMatter, link: Link) -> str:
     """The newest version of each design that has an optimization."""
     if meta.kind == "anti-pattern":
         return ""
+    using = [site.catalogue.version(key) for key in meta.used_by]
     newest: dict[str, Version] = {}
     for version in site.versions:
-        if any(site.catalogue.version(key) == site.catalogue.version(version.key)
-               for key in meta.used_by):  # fmt: skip
+        if site.catalogue.version(version.key) in using:
             newest[version.design_key] = version
     if not newest:
         return ""
@@ -58,34 +57,24 @@ def _newest(site: Site, meta: FrontMatter, link: Link) -> str:
     return f" Newest versions that have it: {named}."
 
 
-def _verdicts(site: Site, meta: FrontMatter) -> list[tuple[PairEvidence, Verdict]]:
+def _verdicts(site: Site, meta: FrontMatter) -> list[tuple[PairEvidence, Version, Verdict]]:
     """The version after against the one before of each pair of times, once each."""
-    found: dict[tuple[str, str], tuple[PairEvidence, Verdict]] = {}
+    found: dict[tuple[str, str], tuple[PairEvidence, Version, Verdict]] = {}
     for item in meta.evidence:
         if not isinstance(item, PairEvidence) or not _TIMES & set(item.metric):
             continue
         before, after = site.catalogue.pair(item.before, item.after)
-        old, new = _version(site, before.kernel), _version(site, after.kernel)
+        old, new = site.version_named(before.kernel), site.version_named(after.kernel)
         if old is None or new is None or old == new or (old.key, new.key) in found:
             continue
         verdict = compare.of(site, new, old)
         if verdict.steps:
-            found[old.key, new.key] = item, verdict
+            found[old.key, new.key] = item, new, verdict
     return list(found.values())
 
 
-def _version(site: Site, kernel: KernelIdentity) -> Version | None:
-    wanted = (kernel.language, kernel.design, kernel.version)
-    return next(
-        (v for v in site.versions if (v.language, v.design, v.version) == wanted), None
-    )  # fmt: skip
-
-
-def _row(site: Site, pair: PairEvidence, verdict: Verdict, link: Link) -> str:
-    new = verdict.steps[0].run.record.kernel
+def _row(site: Site, pair: PairEvidence, after: Version, verdict: Verdict, link: Link) -> str:
     assert verdict.before is not None
-    after = _version(site, new)
-    assert after is not None
     both = (verdict.before, after)
     one_design = verdict.before.design_key == after.design_key
     named = " to ".join(

@@ -165,7 +165,7 @@ const hypermlaSearch = (() => {
     const rare = (words) => words.reduce((sum, word) => sum + rarity(word), 0);
     /* How well a name is the question: by the words that both have, of those that either has. */
     function fit({ name, words, adds }) {
-      if (name === wanted) return sentence ? Math.max(EXACT, (1 + NAMED) ** 2) : EXACT;
+      if (name === wanted) return sentence ? (1 + NAMED) ** 2 : EXACT;
       const here = [...words].filter((word) => any.has(word));
       if (!here.length) return 1;
       const shared = share((word) => words.has(word)), precise = rare(here) / (rare([...words]) || 1);

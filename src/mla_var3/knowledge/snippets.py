@@ -8,9 +8,11 @@ import io
 import re
 import textwrap
 import tokenize
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+
+from mla_var3 import inputs
+from mla_var3.blobs import once_per_content
 
 #: Where the meanings stand: for all languages, for one, and for a page.
 NAMES = "knowledge/names.toml"
@@ -26,9 +28,18 @@ Meanings = Mapping[str, str]
 
 
 def meanings(root: Path) -> Mapping[str, Meanings]:
-    """Meanings of names, by language and by page."""
+    """Meanings of names, by language and by page.
+
+    Raises:
+        InputError: The file is not TOML.
+    """
     path = root / NAMES
-    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return _read(path) if path.is_file() else {}
+
+
+@once_per_content  # Each page of a pattern asks.
+def _read(path: Path) -> Mapping[str, Meanings]:
+    return inputs.read_toml(path)
 
 
 def blocks(text: str) -> list[str]:
@@ -79,14 +90,10 @@ def explained(text: str, known: Mapping[str, Meanings], scope: str, page: str) -
         scope: The page's language, or ``shared``.
         page: Its id.
     """
-    tables = [known.get(name, {}) for name in (page, scope, "shared")]
+    of_page = _of_page(known, scope, page)
 
     def add(block: re.Match[str]) -> str:
-        told = [
-            f"`{name}`, {meaning}"
-            for name in taken(block[1])
-            if (meaning := next((table[name] for table in tables if name in table), None))
-        ]
+        told = [f"`{name}`, {of_page[name]}" for name in taken(block[1]) if of_page.get(name)]
         return f"{block[0]}\n\nNames from around it: {'; '.join(told)}." if told else block[0]
 
     return _BLOCK.sub(add, text)
@@ -94,10 +101,10 @@ def explained(text: str, known: Mapping[str, Meanings], scope: str, page: str) -
 
 def unexplained(text: str, known: Mapping[str, Meanings], scope: str, page: str) -> list[str]:
     """Names of a page's snippets whose meaning nothing says: neither snippet nor table."""
-    tables = [known.get(name, {}) for name in (page, scope, "shared")]
-    return [
-        name
-        for block in blocks(text)
-        for name in taken(block)
-        if not any(name in table for table in tables)
-    ]
+    of_page = _of_page(known, scope, page)
+    return [name for block in blocks(text) for name in taken(block) if name not in of_page]
+
+
+def _of_page(known: Mapping[str, Meanings], scope: str, page: str) -> Meanings:
+    """What names mean on a page: as it says itself, as its language does, or as all do."""
+    return {**known.get("shared", {}), **known.get(scope, {}), **known.get(page, {})}
