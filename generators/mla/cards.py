@@ -30,7 +30,9 @@ FOUND_BY = (
     "decode by card", "memory or compute limits decode", "cost of decode by card",
     "which card for MLA", "TB/s by card", "memory bandwidth of each GPU", "fp8 TFLOPS by card",
     "how much memory has a B200", "H20 or H100 for decode", "RTX 5090 for inference",
-    "datasheet figures side by side", "power limit of a card",
+    "datasheet figures side by side", "power limit of a card", "SM count", "how many SMs",
+    "number of multiprocessors of each GPU", "power limit in watts", "TDP of H100 H200 B200",
+    "watts per GPU", "132 SMs or 148 SMs",
     "H800 and H200 compared", "is more bandwidth or more FLOPS better for decode",
     "hardware purchase decision",
     "was anything measured on a B200", "16 heads per card or 128",
@@ -67,7 +69,8 @@ def page(site: Site) -> Page:
         _lead(site, known, link),
         table(_HEAD, [_row(site, device, base, link) for device in shown]),
         "Rates and sizes are as published, per card, without sparsity; each name leads to its "
-        "sources. *Times an H200's* is the ratio of published rates: what a perfect kernel could "
+        "sources. *SMs* are streaming multiprocessors; *power limit* is the board's, at most. "
+        "*Times an H200's* is the ratio of published rates: what a perfect kernel could "
         "gain. A ratio of prices is yours to set beside it.",
         "## What limits decode, and what limits prefill",
         _limits(compared),
@@ -97,7 +100,8 @@ def rates(device: Device) -> Ceilings:
 
 
 _HEAD = [
-    "Card", "Memory", "Bandwidth", "bf16, dense", "fp8, dense", "Board", "Times an H200's",
+    "Card", "SMs", "Memory", "Bandwidth", "bf16, dense", "fp8, dense", "Power limit",
+    "Times an H200's",
     "Timed here?",
 ]  # fmt: skip
 
@@ -113,6 +117,7 @@ def _row(site: Site, device: Device, base: Device | None, link: Link) -> list[st
         )
     return [
         f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})",
+        _stated(device, "sm_count").removesuffix(" SMs"),
         _stated(device, "dram_capacity"),
         f"{found.gbps / 1000:.3g} TB/s",
         f"{found.tflops:,.4g} TFLOP/s",

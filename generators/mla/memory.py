@@ -16,6 +16,13 @@ MODEL = "DeepSeek-V3 ([arXiv 2412.19437](https://arxiv.org/abs/2412.19437))"
 GROUPS, GROUPED = 8, "docs/glossary/gqa.md"
 #: Tokens of a long context.
 LONG = 131072
+#: Weights of models in GB, of one byte per parameter, and who says how many they are.
+WEIGHTS = {
+    "DeepSeek-V3": (671, "[671 billion](https://arxiv.org/abs/2412.19437)"),
+    "Kimi K2": (1040, "[1.04 trillion](https://arxiv.org/abs/2507.20534)"),
+}
+#: Cards among which the weights are divided, and cards whose room is worked out.
+NODES = (8, 16)
 _GB = 1e9
 
 
@@ -47,6 +54,63 @@ def cache(site: Site, link: Link) -> str:
         "parallelism does not divide a latent cache: every card that has heads of a sequence holds "
         "all of its rows.",
     ).rstrip()
+
+
+def room(site: Site, link: Link) -> str:
+    """A row per card: long conversations in its whole memory, and beside its share of weights."""
+    known = {device.key: device for device in site.devices}
+    shown = [known[key] for key in cards.COMPARED if key in known]
+    if not shown:
+        return ""
+    model, (weights, source) = next(iter(WEIGHTS.items()))
+    other, (more, theirs) = list(WEIGHTS.items())[1]
+    sizes = long_sizes()
+    rows = []
+    for device in shown:
+        size = float(device.figure("dram_capacity").value)
+        rows.append([
+            f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})",
+            f"{size:,.0f} GB", _fitting(size, sizes),
+            *(_beside(size, weights, n, sizes) for n in NODES),
+        ])  # fmt: skip
+    head = [
+        "Card", "Memory", "No weights",
+        *(f"Beside {weights / n:.0f} GB of weights (1/{n} of {model})" for n in NODES),
+    ]  # fmt: skip
+    return sections(
+        f"Conversations of {LONG:,} tokens per card, 16 bits (in brackets: FlashMLA's fp8 rows):",
+        table(head, rows),
+        f"**Conversations per card = (memory - weights / cards) / bytes of one**, {sizes[0]:.1f} "
+        f"GB in 16 bits and {sizes[1]:.1f} GB in fp8. Shorter ones: {LONG:,} / tokens times as "
+        f"many. {model}'s {source} parameters of one byte each are {weights} GB, more than any one "
+        f"of these cards has; {other}'s {theirs} are {more:,} GB, so {more / NODES[1]:.0f} GB on "
+        f"each of {NODES[1]} cards. Computed; activations, workspace and the server's own part "
+        "come off too. It counts weights as divided evenly. **Per card** holds with data-parallel "
+        "attention, where each card keeps its own conversations; with tensor parallelism all cards "
+        "hold the same rows, and the number is that of the whole group.",
+    ).rstrip()
+
+
+def long_sizes() -> tuple[float, float]:
+    """GB of one long conversation, in 16 bits and in FlashMLA's fp8 rows."""
+    shape = Shape()
+    rows = shape.w * (shape.k + shape.p), costs.fp8_row_bytes(shape.k, shape.p, shape.w)
+    whole, packed = (row * LAYERS * LONG / _GB for row in rows)
+    return whole, packed
+
+
+def _fitting(size: float, sizes: tuple[float, float]) -> str:
+    """How many conversations fit whole, in 16 bits and in fp8."""
+    whole, packed = (int(size / one) for one in sizes)
+    return f"{whole} ({packed})"
+
+
+def _beside(size: float, weights: float, among: int, sizes: tuple[float, float]) -> str:
+    """How many fit beside a card's share of the weights."""
+    left = size - weights / among
+    if left <= 0:
+        return "weights do not fit"
+    return f"**{_fitting(left, sizes)}** in {left:.0f} GB"
 
 
 def _times_the_work(shape: Shape) -> float:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mla_var3.errors import CallError
 from mla_var3.paths import repo_root
-from mla_var3.serving import flashmla, operators
+from mla_var3.serving import flashinfer, flashmla, operators
 
 from .stand_in import LATENT, WIDTH, launched, paged_cache, vector, wanted
 
@@ -206,6 +206,33 @@ def test_the_dense_call_as_the_page_on_serving_writes_it(by_reference):
     assert (out.shape, lse.shape) == ((2, 1, 16, LATENT), (2, 16, 1))
     assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
     close(out, lse, given["q"], cache, table, [70, 3], WIDTH**-0.5, True)
+
+
+def test_one_buffer_serves_both_calls_as_the_page_writes_it(by_reference):
+    page_text = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    [code] = [block for block in re.findall(r"```python\n(.*?)```", page_text, re.DOTALL)
+              if "ckv, kpe = " in block]  # fmt: skip
+    made, wrap = code.split("schedule, _", 1)
+    lengths, page = [70, 3], 64
+    filled, table = paged_cache(lengths)
+    given = {
+        "torch": torch, "q": torch.randn(2, 1, 16, WIDTH).bfloat16(), "pages": len(filled),
+        "page": page, "heads": 16, "block_table": table, "cache_seqlens": vector(*lengths),
+        "flashmla": flashmla, "flashinfer": flashinfer, "qo_indptr": torch.arange(3),
+        "kv_indptr": torch.tensor([0, 2, 3]),
+        "kv_indices": torch.cat([table[0, :2], table[1, :1]]),
+    }  # fmt: skip
+    exec(made, given)
+    given["ckv"].copy_(filled[:, :, 0, :LATENT])
+    given["kpe"].copy_(filled[:, :, 0, LATENT:])
+    exec("schedule, _" + wrap, given)
+    close(given["out"], given["lse"], given["q"], filled, table, lengths, WIDTH**-0.5, True)
+    assert torch.equal(given["same"].view_as(given["out"]), given["out"])
+    swapped = torch.cat([given["kpe"], given["ckv"]], -1)  # rotary part first, as the page says
+    rows = given["rows"]
+    again = given["wrapper"].run(rows[..., :LATENT], rows[..., LATENT:],
+                                 swapped[..., 64:], swapped[..., :64])  # fmt: skip
+    assert torch.equal(again, given["same"])
 
 
 def test_the_lines_for_servers_name_what_the_page_says(monkeypatch):
