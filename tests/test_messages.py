@@ -95,7 +95,7 @@ CUTE = runpy.run_path(str(EXAMPLES / "cute_errors.py"))
 
 @pytest.mark.parametrize(
     ("code", "forms"),
-    [*CUTE["CASES"].items(), CUTE["IN_BRANCH"]],
+    [*CUTE["CASES"].items(), *CUTE["MORE"], CUTE["IN_BRANCH"]],
     ids=lambda value: value if isinstance(value, str) else value[0].__name__,
 )
 def test_the_dsl_refuses_one_form_and_takes_the_other(code: str, forms: tuple[type, type]) -> None:

@@ -109,6 +109,75 @@ class NoEarlyReturn(Launch):
             x[i] = Float32(0)
 
 
+class GuardReturns(Launch):
+    """CUDA's guard at the top of a kernel."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """Threads past the end would leave here."""
+        n = cute.size(x)
+        if i >= n:
+            return
+        x[i] = x[i] * Float32(2)
+
+
+class GuardStays(Launch):
+    """The rest of the kernel stands under the opposite condition."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """Threads past the end do nothing."""
+        n = cute.size(x)
+        if i < n:
+            x[i] = x[i] * Float32(2)
+
+
+class LoopBreaks(Launch):
+    """A loop of run time that would end early."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """The first negative number would end the loop."""
+        n, total = block, Float32(0)
+        for step in cutlass.range(n):
+            if x[step] < 0:
+                break
+            total += x[step]
+        x[i] = total
+
+
+class LoopMasks(Launch):
+    """The loop goes on, and its turns do nothing any more."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """A number says whether the loop would still go on."""
+        n, total = block, Float32(0)
+        going = Int32(1)
+        for step in cutlass.range(n):
+            if x[step] < 0:
+                going = Int32(0)
+            if going == 1:
+                total += x[step]
+        x[i] = total
+
+
+class LoopAsks(Launch):
+    """The condition stands at the loop."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """A `while` over values of run time."""
+        n, total, step, going = block, Float32(0), Int32(0), Int32(1)
+        while step < n and going == 1:
+            if x[step] < 0:
+                going = Int32(0)
+            else:
+                total += x[step]
+            step += 1
+        x[i] = total
+
+
 class AtomChanges(Launch):
     """A copy atom of another type is made in a branch and used after it."""
 
@@ -220,6 +289,12 @@ class BornBefore(Launch):
 
 #: A name that only one path defines has no code: a NameError with these words.
 UNDEFINED = "NameError", "is not defined", (BornInBranch, BornBefore)
+#: Further forms of a code that CUDA's habits lead to.
+MORE = [
+    ("UNSUP_EARLY_EXIT", (GuardReturns, GuardStays)),
+    ("UNSUP_EARLY_EXIT", (LoopBreaks, LoopMasks)),
+    ("UNSUP_EARLY_EXIT", (LoopBreaks, LoopAsks)),
+]
 #: The same code once more, with a branch inside of the loop.
 IN_BRANCH = "TYPE_UNSTABLE_JOIN", (BranchChanges, BranchStays)
 
@@ -237,7 +312,7 @@ def said(case: type[Launch]) -> str:
 
 def main() -> None:
     """Print each code, and what is said of the refused and of the mended form."""
-    for code, forms in [*CASES.items(), IN_BRANCH, (UNDEFINED[0], UNDEFINED[2])]:
+    for code, forms in [*CASES.items(), *MORE, IN_BRANCH, (UNDEFINED[0], UNDEFINED[2])]:
         for case in forms:
             first = (said(case).strip() or "compiles").splitlines()[0]
             print(f"{code}: {case.__name__}: {first}")

@@ -297,6 +297,22 @@ _REVERSE = """        buffer[thread] = rows[row, thread]
         out[row, thread] = buffer[WIDTH - 1 - thread]
 """
 
+_K_AS_V = (repo_root() / "examples/cute/k_as_v.py").read_text(encoding="utf-8")
+_P_BEGINS = "    # The accumulator's own registers"
+_P_ENDS = "    warpgroup.commit_group()\n    warpgroup.wait_group(0)\n    cute.autovec_copy(acc"
+#: The second product takes its weights from shared memory, where the threads write them.
+_P_IN_SHARED = replaced(
+    _K_AS_V[: _K_AS_V.index(_P_BEGINS)]
+    + """    own_p = first.partition_C(s_q[None, None, 1])
+    p = pv.make_fragment_A(second.partition_A(s_q))[None, None, None, 1]
+    v = v[None, None, None, 1]
+    # snippet
+"""
+    + _K_AS_V[_K_AS_V.index(_P_ENDS) :],
+    ("(ROWS, WIDTH), RMEM)", "(ROWS, WIDTH), SMEM)"),
+    ("from cutlass import cute\n", "from cutlass import cute, range_constexpr\n"),
+)
+
 SETUPS: dict[str, list[Setup]] = {
     "cute-arrivals-overflow": _sync("ring.py", (_RELEASE, "            # snippet\n")),
     "cute-barrier-not-published": _sync(
@@ -345,18 +361,21 @@ assert out.tolist() == [6.0] * 20 + [0.0] * 12
             "TILE_M = TILE_N = TILE_K = TILE\nELEMENT_BYTES = 2\n# snippet\n",
         ),
     ),
-    "cute-missing-proxy-fence": _sync(
-        "store.py",
-        (
-            """        buffer[0, thread] = rows[row, thread] * 2.0
+    "cute-missing-proxy-fence": [
+        *_sync(
+            "store.py",
+            (
+                """        buffer[0, thread] = rows[row, thread] * 2.0
         cute.arch.fence_proxy("async.shared", space="cta")
         cute.arch.sync_threads()  # filled
         if warp == 0:
             cute.copy(store, shared, parts[None, row])
 """,
-            "        # snippet\n        if warp == 0:\n",
+                "        # snippet\n        if warp == 0:\n",
+            ),
         ),
-    ),
+        Setup(_P_IN_SHARED, emulated=True),
+    ],
     "cute-wait-among-loads": [
         _program(
             """

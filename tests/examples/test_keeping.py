@@ -1,0 +1,63 @@
+"""The examples that leave PTX, Tile IR and machine code do, and so do the variables named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mla_var3.paths import repo_root
+
+FIRST = repo_root() / "examples" / "first"
+PAGE = repo_root() / "docs" / "cute-dsl.md"
+
+
+def left(script: Path, folder: Path, argument: Path, **variables: str) -> set[str]:
+    """The kinds of files that a script leaves in a folder."""
+    subprocess.run(
+        [sys.executable, script, argument], capture_output=True, text=True, cwd=folder.parent,
+        env=os.environ | variables, check=True,
+    )  # fmt: skip
+    return {file.suffix for file in folder.glob("*")}
+
+
+def test_options_of_a_compile_leave_ptx_and_cubin(tmp_path: Path) -> None:
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    folder = tmp_path / "code"
+    assert left(FIRST / "keep_code.py", folder, folder) == {".ptx", ".cubin"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "kinds"),
+    [
+        ({"CUTE_DSL_KEEP": "ptx,cubin,sass"}, {".ptx", ".cubin", ".sass"}),
+        ({"CUTE_DSL_KEEP_PTX": "1"}, {".ptx"}),
+    ],
+)
+def test_variables_leave_them_without_options(
+    variables: dict[str, str], kinds: set[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    plain = tmp_path / "plain.py"
+    plain.write_text((FIRST / "keep_code.py").read_text().replace(", options=keep)", ")"))
+    where = {"CUTE_DSL_DUMP_DIR": str(tmp_path / "kept"), "CUTE_DSL_ARCH": "sm_90a"}
+    if ".sass" not in kinds:  # Without its folder nothing is written, and nothing said.
+        assert left(plain, tmp_path / "kept", tmp_path / "x", **where, **variables) == set()
+    (tmp_path / "kept").mkdir()
+    assert left(plain, tmp_path / "kept", tmp_path / "x", **where, **variables) == kinds
+    assert all(name in PAGE.read_text("utf-8") for name in [*where, *variables])
+
+
+def test_cutile_leaves_tile_ir_and_cubin(tmp_path: Path) -> None:
+    script = FIRST / "keep_code_cutile.py"
+    assert left(script, tmp_path / "a", tmp_path / "a") == {".tileirbc", ".cubin"}
+    for name, kind in (
+        ("CUDA_TILE_DUMP_BYTECODE", ".tileirbc"),
+        ("CUDA_TILE_DUMP_TILEIR", ".tileir"),
+    ):
+        folder = tmp_path / name
+        assert left(script, folder, tmp_path / "b", **{name: str(folder)}) == {kind}
+        assert name in PAGE.read_text("utf-8")
