@@ -168,6 +168,27 @@ def _lead(site: Site, known: dict[str, Device], link: Link) -> str:
     )
 
 
+def multiprocessors(site: Site, link: Link) -> str:
+    """How many SMs each card has."""
+    return _of_each(site, link, "sm_count")
+
+
+def watts(site: Site, link: Link) -> str:
+    """What each card's board may draw."""
+    return _of_each(site, link, "tdp")
+
+
+def _of_each(site: Site, link: Link, metric: str) -> str:
+    """A figure of every card that states it, in one sentence."""
+    said = [
+        f"[{cell(device.name.removeprefix('NVIDIA '))}]"
+        f"({link(f'knowledge/devices/{device.key}.toml')}) {figure}"
+        for device in by_bandwidth(site)
+        if (figure := _stated(device, metric)) != "unknown"
+    ]
+    return f"**By card**, as published: {', '.join(said)}." if said else ""
+
+
 def linked(site: Site, link: Link, target: str, words: str) -> str:
     """Words that lead to a page where the site has it."""
     return f"[{words}]({link(target)})" if target in site.addresses else words

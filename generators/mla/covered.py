@@ -156,6 +156,8 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-balance": balance.text,
     "mla-heads": heads.text,
     "mla-other-card": cards.slower,
+    "mla-multiprocessors": cards.multiprocessors,
+    "mla-watts": cards.watts,
     "mla-cache": memory.cache,
     "mla-room": memory.room,
     "mla-exponentials": exponentials.text,

@@ -212,7 +212,7 @@ def test_one_buffer_serves_both_calls_as_the_page_writes_it(by_reference):
     page_text = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
     [code] = [block for block in re.findall(r"```python\n(.*?)```", page_text, re.DOTALL)
               if "ckv, kpe = " in block]  # fmt: skip
-    made, wrap = code.split("schedule, _", 1)
+    made, wrap = code.split("scale = ", 1)
     lengths, page = [70, 3], 64
     filled, table = paged_cache(lengths)
     given = {
@@ -225,8 +225,8 @@ def test_one_buffer_serves_both_calls_as_the_page_writes_it(by_reference):
     exec(made, given)
     given["ckv"].copy_(filled[:, :, 0, :LATENT])
     given["kpe"].copy_(filled[:, :, 0, LATENT:])
-    exec("schedule, _" + wrap, given)
-    close(given["out"], given["lse"], given["q"], filled, table, lengths, WIDTH**-0.5, True)
+    exec("scale = " + wrap, given)
+    close(given["out"], given["lse"], given["q"], filled, table, lengths, 192**-0.5, True)
     assert torch.equal(given["same"].view_as(given["out"]), given["out"])
     swapped = torch.cat([given["kpe"], given["ckv"]], -1)  # rotary part first, as the page says
     rows = given["rows"]
