@@ -9,7 +9,7 @@ from cutlass.utils import SmemAllocator, hopper_helpers
 
 ROWS, KEYS, WIDTH, STAGES = 64, 64, 64, 2
 KINDS = warpgroup.SmemLayoutAtomKind
-K, MN = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
+K, MN = cute.nvgpu.OperandMajorMode.K, cute.nvgpu.OperandMajorMode.MN
 SMEM, RMEM = warpgroup.OperandSource.SMEM, warpgroup.OperandSource.RMEM
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from mla_var3.emulator import STRICT, Options
+from mla_var3.emulator.script import run_script
 from mla_var3.paths import repo_root
 
 FIRST = repo_root() / "examples" / "first"
@@ -61,3 +64,26 @@ def test_cutile_leaves_tile_ir_and_cubin(tmp_path: Path) -> None:
         folder = tmp_path / name
         assert left(script, folder, tmp_path / "b", **{name: str(folder)}) == {kind}
         assert name in PAGE.read_text("utf-8")
+
+
+@pytest.mark.parametrize("options", [Options(), Options(model=STRICT, seed=1)], ids=["", "strict"])
+def test_one_tile_serves_as_keys_and_as_values(
+    options: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    done = run_script(repo_root() / "examples/cute/k_as_v.py", (), options, "sm_90a")
+    assert (done.ended.error, done.diagnostics) == (None, [])
+    assert "right: True" in capsys.readouterr().out
+
+
+def test_the_scripts_beside_the_calls_of_the_table_have_them() -> None:
+    text = PAGE.read_text("utf-8")
+    table = text[text.index("{ #how-do-i-write }") : text.index("{ #see-ptx-and-sass }")]
+    rows = [row for row in table.splitlines() if row.startswith("| ") and ".py)" in row]
+    assert len(rows) > 15
+    for row in rows:
+        calls, whole = row.split(" | ")[1:3]
+        files = re.findall(r"\]\(\.\./([^)]+\.py)\)", whole)
+        code = "\n".join((repo_root() / file).read_text("utf-8") for file in files)
+        for call in re.findall(r"`([^`]+)`", calls):
+            assert re.match(r"[\w.]+", call)[0].removeprefix("cute.arch.") in code, call

@@ -18,6 +18,7 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_tensor
 from cutlass.cutlass_dsl import CuTeDSL
 from cutlass.memory import SmemAllocator, get_smem_capacity_in_bytes
+from cutlass.utils import hopper_helpers
 
 
 @pytest.fixture(autouse=True)
@@ -210,6 +211,44 @@ def test_a_fake_tensor_has_its_first_axis_contiguous() -> None:
     assert make_fake_compact_tensor(BFloat16, (128, 64)).stride == (1, 128)
     by_rows = make_fake_compact_tensor(BFloat16, (128, 64), stride_order=(1, 0))
     assert by_rows.stride == (64, 1)
+
+
+@pytest.mark.parametrize("dtype", [cutlass.Float16, BFloat16])
+def test_operands_of_16_bits_may_be_mn_major(dtype: type) -> None:
+    compile_transposed(dtype, Float32)
+
+
+def test_only_operands_of_16_bits_may_be_mn_major() -> None:
+    for dtype, sums in (
+        (cutlass.Float8E4M3FN, Float32),
+        (cutlass.Float8E5M2, Float32),
+        (cutlass.Int8, Int32),
+    ):
+        with pytest.raises(Exception, match="only support f16/bf16 with mn-major"):
+            compile_transposed(dtype, sums)
+
+
+def compile_transposed(dtype: type, sums: type) -> None:
+    """Make the fragment of a tile [keys, width] that wgmma reads as [width, keys]."""
+    k, mn = cute.nvgpu.OperandMajorMode.K, cute.nvgpu.OperandMajorMode.MN
+    width = 1024 // dtype.width
+
+    @cute.kernel
+    def kernel(mma: cute.TiledMma):
+        atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW128, dtype)
+        layout = cute.tile_to_shape(atom, (64, width), order=(0, 1))
+        tile = SmemAllocator().allocate_tensor(dtype, layout.outer, 1024, swizzle=layout.inner)
+        turned = cute.make_tensor(tile.iterator, cute.select(tile.layout, mode=[1, 0]))
+        mma.make_fragment_B(mma.get_slice(cute.arch.thread_idx()[0]).partition_B(turned))
+
+    @cute.jit
+    def launch():
+        mma = hopper_helpers.make_trivial_tiled_mma(
+            dtype, dtype, k, mn, sums, (1, 1, 1), (64, width)
+        )
+        kernel(mma).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+    cute.compile(launch, options="--gpu-arch sm_90a")
 
 
 def test_there_are_sixteen_named_barriers() -> None:

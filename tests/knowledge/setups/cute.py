@@ -312,6 +312,31 @@ _P_IN_SHARED = replaced(
     ("(ROWS, WIDTH), RMEM)", "(ROWS, WIDTH), SMEM)"),
     ("from cutlass import cute\n", "from cutlass import cute, range_constexpr\n"),
 )
+#: The ring, the view and the fragments stand in the kernel as the page has them.
+_TWO_VIEWS = replaced(
+    _K_AS_V,
+    ("from cutlass import cute\n", "from cutlass import Float32, cute\n"),
+    ("def ring(", "def stages_of("),
+    ("layout = ring(", "layout = stages_of("),
+    (
+        "    s_k = memory.allocate_tensor(dtype, layout.outer, 1024, swizzle=layout.inner)\n",
+        "    # snippet 1-4\n",
+    ),
+    (
+        "    s_v = cute.make_tensor(s_k.iterator, cute.select(s_k.layout, mode=[1, 0, 2]))\n",
+        "",
+    ),
+    ("K, MN = cute.nvgpu.OperandMajorMode.K, cute.nvgpu.OperandMajorMode.MN\n", "# snippet 6\n"),
+    ("    f16, f32 = cutlass.Float16, cutlass.Float32\n", "    dtype = cutlass.Float16\n"),
+    ("    make = hopper_helpers.make_trivial_tiled_mma\n", "    # snippet 7-9\n"),
+    ("    qk = make(f16, f16, K, K, f32, (1, 1, 1), (ROWS, KEYS), SMEM)\n", ""),
+    ("    pv = make(f16, f16, K, MN, f32, (1, 1, 1), (ROWS, WIDTH), RMEM)\n", ""),
+    ("    k = qk.make_fragment_B(first.partition_B(s_k))  # [keys, width]: sums over width\n", ""),
+    (
+        "    v = pv.make_fragment_B(second.partition_B(s_v))  # [width, keys]: sums over keys\n",
+        "    # snippet 10-11\n",
+    ),
+)
 
 SETUPS: dict[str, list[Setup]] = {
     "cute-arrivals-overflow": _sync("ring.py", (_RELEASE, "            # snippet\n")),
@@ -376,6 +401,7 @@ assert out.tolist() == [6.0] * 20 + [0.0] * 12
         ),
         Setup(_P_IN_SHARED, emulated=True),
     ],
+    "cute-one-tile-as-k-and-v": [Setup(_TWO_VIEWS, emulated=True)],
     "cute-wait-among-loads": [
         _program(
             """
