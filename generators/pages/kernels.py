@@ -273,7 +273,8 @@ def _design(site: Site, versions: list[Version]) -> Page:
             namesakes.which(site, versions, link),
             f"Computes [{cell(figures.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
             f"), in {cell(language_title(first.language))}."
-            + (" [What was tried and failed](#tried-and-failed)." if failed else ""),
+            + (" [What was tried and failed](#tried-and-failed)." if failed else "")
+            + f" [License, and whose code it is]({link('docs/scope.md')}#license).",
             feeding.section(site, versions, link),
             "## What it is" if about else "",
             about,

@@ -20,6 +20,7 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.markdown import neutralise
 
 FOLDER, LESSONS = "docs/learn", "examples/lessons"
+EXERCISES = f"{FOLDER}/exercises.md"
 SOURCE = f"{LESSONS}/lessons.toml"
 INDEX = "learn/lessons/index.md"
 #: Where a text shows a picture that an analysis has.
@@ -29,6 +30,7 @@ TEXTS = {
     "index": "",
     "from-zero": "From zero to an MLA kernel",
     "first-kernel": "A first kernel, line by line",
+    "exercises": "Exercises: write it yourself",
     "attention-and-mla": "Attention and MLA in ten minutes",
     "roofline": "The roofline and the regimes",
     "hopper-to-blackwell": "From Hopper to Blackwell",
@@ -145,8 +147,16 @@ def _index(site: Site, course: Course) -> Page:
         f"{n}. [{cell(lesson.title)}]({link(script(n))}): {cell(lesson.question)}"
         for n, lesson in enumerate(course.lessons, 1)
     )
-    content = sections(f"# {cell(course.title)}", cell(course.summary), "\n".join(rows))
+    write = _exercises(site, link)
+    content = sections(f"# {cell(course.title)}", cell(course.summary), "\n".join(rows), write)
     return Page(INDEX, content, SOURCE, ("Learn", course.title))
+
+
+def _exercises(site: Site, link: Link) -> str:
+    """Where to go for kernels to write; empty where there are none."""
+    if not (site.root / EXERCISES).is_file():
+        return ""
+    return f"Rather write than read? [Exercises, each with a solution]({link(EXERCISES)})."
 
 
 def _lesson(site: Site, course: Course, number: int) -> Page:
@@ -192,6 +202,7 @@ def _parts(site: Site, course: Course, number: int, link: Link) -> Iterator[str]
             f"Or go below the tiles: [paths over CUTLASS examples]"
             f"({link('knowledge/learning-paths')})."
         )
+        yield _exercises(site, link)
 
 
 def _read(site: Site, name: str) -> str:

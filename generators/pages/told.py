@@ -9,13 +9,24 @@ import re
 from collections.abc import Callable, Mapping
 
 from generators.model.site import Site
-from generators.pages import analyses, fitting
+from generators.pages import analyses, exercises, fitting, licences
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 
 _TOLD = re.compile(r"\{\{ told ([a-z0-9-]+) \}\}")
+
+
+def _exercise(name: str) -> Callable[[Site, Link], str]:
+    return lambda site, link: exercises.shown(site, name)
+
+
 #: What every workload has; analyses add their own as ``SENTENCES``.
-OWN: Mapping[str, Callable[[Site, Link], str]] = {"which-gpu": fitting.cards}
+OWN: Mapping[str, Callable[[Site, Link], str]] = {
+    "which-gpu": fitting.cards,
+    "origins": licences.designs,
+    "packages": licences.packages,
+    **{f"exercise-{name.replace('_', '-')}": _exercise(name) for name in exercises.NAMES},
+}
 
 
 def filled(site: Site, source: str, text: str, link: Link) -> str:

@@ -34,10 +34,14 @@ def us(value: float) -> str:
 
 
 def meta(**fields: str | list[str] | dict[str, bool] | dict[str, list[str]]) -> str:
-    """Front matter of a page; the theme puts it into HTML as it is, so it is escaped here."""
+    """Front matter of a page; the theme puts it into HTML as it is, so it is escaped here.
+
+    A field that says nothing is left out.
+    """
     safe = {
         name: html.escape(value) if isinstance(value, str) else value
         for name, value in fields.items()
+        if value
     }
     # JSON is YAML, whatever the text holds.
     lines = (f"{name}: {json.dumps(value)}" for name, value in safe.items())
