@@ -100,8 +100,8 @@ def test_random_dense_calls_are_right():
     for case in range(DENSE):
         s, h = draw.choice([1, 1, 2, 3, 4, 8]), draw.choice([8, 16, 32, 40, 64, 128])
         b, t = draw.choice([1, 2, 3, 7, 33, 100]), draw.choice([5, 100, 700, 3000])
-        page = draw.choice([64, 64, 64, 128, 16])
-        half = page > 16 and draw.random() < 0.3
+        page = draw.choice([64, 64, 64, 128, 32, 16, 8, 1])
+        half = draw.random() < 0.3
         causal = draw.random() < 0.5
         keys = [draw.randint(t // 2, 3 * t // 2) * (draw.random() > 0.15) for _ in range(b)]
         call = Dense(keys, s, h, page, torch.float16 if half else torch.bfloat16, case)

@@ -33,6 +33,7 @@ from mla_var3.workloads.mla.fp8_pages import PagedFp8Problem
 from mla_var3.workloads.mla.latent import LatentProblem, PagedLatentProblem
 from mla_var3.workloads.mla.mixed import DecompressedProblem, MixedProblem
 from mla_var3.workloads.mla.problems import MlaProblem, attention_reference
+from mla_var3.workloads.mla.rows import SparseRowsProblem, rows_cost, sparse_prefill_set
 from mla_var3.workloads.mla.serving import (
     FRESH,
     LATER,
@@ -61,6 +62,7 @@ __all__ = [
     "ServingProblem",
     "SharedPrefixProblem",
     "SparseLatentProblem",
+    "SparseRowsProblem",
     "attention_reference",
     "best_new_tokens",
     "best_prefix_tokens",
@@ -74,9 +76,11 @@ __all__ = [
     "paged_cost",
     "paged_fp8_cost",
     "prefix_cost",
+    "rows_cost",
     "seen_pairs",
     "serving_set",
     "sparse_cost",
+    "sparse_prefill_set",
 ]
 
 #: First query count of the speculative and of the prefill regime.
@@ -141,7 +145,7 @@ WORKLOAD = Workload(
     scores=_scores,
     outputs=lambda p: p["b"] * p["h"] * p["s"] * (p.get("d") or p["k"]),
     tile_intensity=_tile_intensity,
-    compared=("b", "h", "s", "t", "dtype", "causal", "page", "lengths", "topk"),
+    compared=("b", "h", "s", "t", "dtype", "causal", "page", "lengths", "topk", "rows"),
     lighter=lambda p: bool(p.get("shared")),  # Tokens that sequences share are read once.
     regimes=(
         Regime("decode", "one query token", lambda p: p["s"] < SPECULATIVE_FROM),
@@ -150,6 +154,7 @@ WORKLOAD = Workload(
     ),
     peers={
         "deepseek_flash_mla": "FlashMLA",
+        "deepseek_sparse_prefill": "FlashMLA, sparse prefill",
         "flashinfer_mla": "FlashInfer",
         "tilegym_mla": "TileGym",
         "triton_mla": "Triton",
@@ -160,6 +165,7 @@ WORKLOAD = Workload(
         "serving-fresh": lambda: [problem.fields() for problem in serving_set(FRESH)],
         "serving-unseen": lambda: [problem.fields() for problem in serving_set(UNSEEN)],
         "serving-later": lambda: [problem.fields() for problem in serving_set(LATER)],
+        "sparse-prefill": sparse_prefill_set,
     },
     metrics=(
         axis_metric("batch", "b", "Sequences in the batch."),

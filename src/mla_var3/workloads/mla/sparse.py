@@ -44,6 +44,8 @@ class SparseLatentProblem(MlaProblem):
         "multiplies with Wv"
     )
     smaller: ClassVar[bool] = True
+    #: Elements of a cache that are NaNs.
+    nothing: ClassVar[float] = NAN_BYTE
 
     k: int = option(512, "latent (compressed) dimension", minimum=16)
     topk: int = option(
@@ -140,8 +142,7 @@ class SparseLatentProblem(MlaProblem):
                 place = tile * USUAL_TILE + (3 + HOLES_APART * (tile + i)) % USUAL_TILE
                 chosen[i, min(place, self.topk - 1)] = -1
         if q.is_meta:
-            row = fp8_row_bytes(self.k, self.p, 2)
-            cache = torch.empty(pages, page, row, dtype=torch.uint8, device="meta")
+            cache = self._stored(tokens)
         else:
             q[..., : self.k] *= (self.d_qk / width) ** 0.5
             q[-1] *= 0.0 if self.shift == BOTTOM else self.spread
@@ -158,22 +159,31 @@ class SparseLatentProblem(MlaProblem):
             if self.level:
                 own = tokens.view(-1, width)[(self.b - 1) * self.t : self.b * self.t, : self.k]
                 own.copy_(self._leveled(own, q[-self.s :, ..., : self.k]))
-            # Kernels may round scales to 16 bits, which scores show the more the larger they are.
-            powers = self.spread != 1.0
-            cache = fp8_rows(*tokens.split((self.k, self.p), -1), powers=powers)
+            cache = self._stored(tokens)
         if self.stray:
             chosen[:, ::STRAY] = pages * page
             chosen[chosen == 0] = -1  # whose place is what is read where there is no token
             if not q.is_meta:
                 self._forget_unnamed(cache, chosen)
         if self.distant:
-            before = -(-FAR_BYTES // (page * cache.shape[-1]))
+            before = -(-FAR_BYTES // (page * cache.shape[-1] * cache.element_size()))
             cache = self._behind(before, cache)
             chosen[chosen >= 0] += before * page
         lengths = torch.full((n,), self.topk, dtype=torch.int32)
         if self.ending:
             lengths = torch.randint(self.topk + 1, (n,), generator=draw, dtype=torch.int32)
         return *q.split((self.k, self.p), -1), cache, chosen.to(device), lengths.to(device)
+
+    def _stored(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Tokens [pages,page,k+p] as the cache holds them."""
+        import torch
+
+        if tokens.is_meta:
+            shape = *tokens.shape[:2], fp8_row_bytes(self.k, self.p, 2)
+            return torch.empty(shape, dtype=torch.uint8, device="meta")
+        # Kernels may round scales to 16 bits, which scores show the more the larger they are.
+        powers = self.spread != 1.0
+        return fp8_rows(*tokens.split((self.k, self.p), -1), powers=powers)
 
     def _late(self, pages: int, listed: torch.Tensor) -> torch.Tensor:
         """Which tokens [pages,page] a list names in its second half."""
@@ -186,7 +196,7 @@ class SparseLatentProblem(MlaProblem):
 
     @staticmethod
     def _behind(pages: int, cache: torch.Tensor) -> torch.Tensor:
-        """A cache [pages,page,bytes] behind so many empty pages, which take no memory on a CPU."""
+        """A cache [pages,page,row] behind so many empty pages, which take no memory on a CPU."""
         import torch
 
         shape = pages + len(cache), *cache.shape[1:]
@@ -195,13 +205,13 @@ class SparseLatentProblem(MlaProblem):
             found[pages:] = cache
         return found
 
-    @staticmethod
-    def _forget_unnamed(cache: torch.Tensor, chosen: torch.Tensor) -> None:
-        """All bytes of ``cache`` [pages,page,bytes] that no place names become those of NaNs."""
+    @classmethod
+    def _forget_unnamed(cls, cache: torch.Tensor, chosen: torch.Tensor) -> None:
+        """All of ``cache`` [pages,page,row] that no place names becomes NaNs."""
         rows = cache.flatten(0, 1)
         named = chosen[(chosen >= 0) & (chosen < len(rows))].long().unique().to(rows.device)
         kept = rows[named]
-        rows.fill_(NAN_BYTE)
+        rows.fill_(cls.nothing)
         rows[named] = kept
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:

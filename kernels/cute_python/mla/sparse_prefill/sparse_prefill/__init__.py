@@ -1,0 +1,1 @@
+"""Base version: the kernel of ``flash_mla_sparse_fwd``."""

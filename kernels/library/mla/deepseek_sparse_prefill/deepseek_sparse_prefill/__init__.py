@@ -1,0 +1,1 @@
+"""Base version: FlashMLA's sparse prefill."""
