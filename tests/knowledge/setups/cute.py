@@ -1048,6 +1048,27 @@ for i, n in enumerate(cache_seqlens.tolist()):
         Setup(
             """
 import torch
+from mla_var3.serving import flashinfer, flashmla, operators
+from tests.serving import stand_in
+
+cache_seqlens = stand_in.vector(70, 3)
+filled, block_table = stand_in.paged_cache([70, 3])
+pages, page, heads = len(filled), 64, 4
+q = torch.randn(2, 1, heads, 576).bfloat16()
+qo_indptr, kv_indptr = torch.arange(3), torch.tensor([0, 2, 3])
+kv_indices = torch.cat([block_table[0, :2], block_table[1, :1]])
+kept, operators.launch = operators.launch, stand_in.launched
+# snippet 1-2
+ckv.copy_(filled[:, :, 0, :512])
+kpe.copy_(filled[:, :, 0, 512:])
+# snippet 3-15
+operators.launch = kept
+assert torch.equal(same.view_as(out), out)
+"""
+        ),
+        Setup(
+            """
+import torch
 from mla_var3.serving import flashmla, operators
 from tests.serving import stand_in
 from tests.serving.test_sparse import arguments
