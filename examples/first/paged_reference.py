@@ -4,8 +4,9 @@ import torch
 
 
 def paged_mla(q, cache, table, lengths, scale, latent=512, causal=True):
-    """q [b, s, h, 576], cache [pages, page, 576], table [b, most pages] -> [b, s, h, 512], [b, h, s].
+    """Attend from q [b, s, h, 576] to cache [pages, page, 576] by table [b, most pages].
 
+    Returns the output [b, s, h, 512] and its log-sum-exp [b, h, s].
     The last ``s`` of a sequence's tokens are the query tokens. The log-sum-exp is natural.
     """
     b, s, h, _ = q.shape
