@@ -79,6 +79,13 @@ def test_a_static_layout_is_for_one_length(tmp_path):
     assert done.ended.error is not None or done.diagnostics
 
 
+def test_the_reference_of_paged_decode_is_torchs_attention(capsys):
+    file = ROOT / "examples/first/paged_reference.py"
+    runpy.run_path(str(file), run_name="__main__")
+    assert "as torch's attention: True" in capsys.readouterr().out
+    assert len(file.read_text().splitlines()) < 50
+
+
 def test_a_lesson_asks_before_it_tells(site):
     pages = {page.path: page for page in lessons.pages(site)}
     assert [page.nav[0] for page in pages.values()] == ["Learn"] * (
