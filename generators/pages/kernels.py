@@ -274,7 +274,7 @@ def _design(site: Site, versions: list[Version]) -> Page:
             f"Computes [{cell(figures.layer_title(first.layer))}]({link(f'kernels#{first.layer}')}"
             f"), in {cell(language_title(first.language))}."
             + (" [What was tried and failed](#tried-and-failed)." if failed else "")
-            + f" [License, and whose code it is]({link('docs/scope.md')}#license).",
+            + f" [License and origin]({link('docs/scope.md')}#license).",
             feeding.section(site, versions, link),
             "## What it is" if about else "",
             about,

@@ -66,8 +66,9 @@ def stated(name: str) -> str:
         for line in found.get_all("Classifier") or []
         if line.startswith("License ::")
     ]
-    short = found.get("License") or ""
-    said = found.get("License-Expression") or (short if "\n" not in short else "")
+    [short, *_] = found.get_all("License") or [""]
+    [expression, *_] = found.get_all("License-Expression") or [""]
+    said = expression or (short if "\n" not in short else "")
     said = said or ", ".join(classified) or "none stated"
     said = said.replace("LicenseRef-NVIDIA-Proprietary", "NVIDIA's own (proprietary)")
     said = said.replace("Other/Proprietary License", "NVIDIA's own (proprietary)")
