@@ -1,11 +1,12 @@
 """The collector rests while libraries are imported, and is on again afterwards."""
 
 import gc
+import weakref
 
 import pytest
 
 from mla_var3 import collecting
-from mla_var3.collecting import uncollected, unsearched
+from mla_var3.collecting import at_the_end, uncollected, unsearched
 
 
 def test_nothing_is_collected_inside_and_what_exists_is_never_searched():
@@ -64,3 +65,17 @@ def test_a_block_does_not_count_what_is_kept(monkeypatch):
     monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("it walks over everything"))
     with unsearched():
         pass
+
+
+def test_circles_are_searched_behind_the_block_and_not_in_it():
+    class Circle:
+        pass
+
+    dropped = Circle()
+    dropped.itself, seen = dropped, weakref.ref(dropped)
+    with at_the_end():
+        assert not gc.isenabled()
+        del dropped
+        assert seen() is not None
+    assert gc.isenabled()
+    assert seen() is None
