@@ -1,12 +1,11 @@
 """The collector rests while libraries are imported, and is on again afterwards."""
 
 import gc
-import weakref
 
 import pytest
 
 from mla_var3 import collecting
-from mla_var3.collecting import at_the_end, uncollected, unsearched
+from mla_var3.collecting import OBJECTS, seldom, uncollected, unsearched
 
 
 def test_nothing_is_collected_inside_and_what_exists_is_never_searched():
@@ -67,15 +66,10 @@ def test_a_block_does_not_count_what_is_kept(monkeypatch):
         pass
 
 
-def test_circles_are_searched_behind_the_block_and_not_in_it():
-    class Circle:
-        pass
-
-    dropped = Circle()
-    dropped.itself, seen = dropped, weakref.ref(dropped)
-    with at_the_end():
-        assert not gc.isenabled()
-        del dropped
-        assert seen() is not None
-    assert gc.isenabled()
-    assert seen() is None
+def test_garbage_is_searched_less_often_inside_and_as_before_behind_an_error():
+    before = gc.get_threshold()
+    with pytest.raises(ImportError), seldom():
+        assert gc.isenabled()
+        assert gc.get_threshold() == (OBJECTS, *before[1:])
+        raise ImportError
+    assert gc.get_threshold() == before

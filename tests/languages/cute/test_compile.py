@@ -74,9 +74,7 @@ def test_what_is_counted_in_the_code_is_what_the_disassembler_prints(compile_, k
 
 
 @pytest.mark.parametrize("counted", [(0, 0), (0, 8), (8, 0)])
-def test_code_in_which_nothing_is_counted_is_disassembled(
-    compile_, kernels, monkeypatch, counted
-):
+def test_code_in_which_nothing_is_counted_is_disassembled(compile_, kernels, monkeypatch, counted):
     cubin = compile_(kernels.Serialized(64, 4), kernels.gemm_arguments()).files["kernel.cubin"]
     monkeypatch.setattr(elf, "wgmma_counts", lambda _: counted)
     assert waits_often.__wrapped__(cubin)
