@@ -67,9 +67,14 @@ def test_a_block_does_not_count_what_is_kept(monkeypatch):
 
 
 def test_garbage_is_searched_less_often_inside_and_as_before_behind_an_error():
-    before = gc.get_threshold()
-    with pytest.raises(ImportError), seldom():
-        assert gc.isenabled()
-        assert gc.get_threshold() == (OBJECTS, *before[1:])
-        raise ImportError
+    before, inside = gc.get_threshold(), []
+
+    def work():
+        with seldom():
+            inside.append((gc.isenabled(), gc.get_threshold()))
+            raise ImportError
+
+    with pytest.raises(ImportError):
+        work()
+    assert inside == [(True, (OBJECTS, *before[1:]))]
     assert gc.get_threshold() == before
