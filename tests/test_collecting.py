@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from mla_var3 import collecting
-from mla_var3.collecting import uncollected, unsearched
+from mla_var3.collecting import OBJECTS, seldom, uncollected, unsearched
 
 
 def test_nothing_is_collected_inside_and_what_exists_is_never_searched():
@@ -64,3 +64,17 @@ def test_a_block_does_not_count_what_is_kept(monkeypatch):
     monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("it walks over everything"))
     with unsearched():
         pass
+
+
+def test_garbage_is_searched_less_often_inside_and_as_before_behind_an_error():
+    before, inside = gc.get_threshold(), []
+
+    def work():
+        with seldom():
+            inside.append((gc.isenabled(), gc.get_threshold()))
+            raise ImportError
+
+    with pytest.raises(ImportError):
+        work()
+    assert inside == [(True, (OBJECTS, *before[1:]))]
+    assert gc.get_threshold() == before

@@ -6,6 +6,8 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+#: Objects that come between two searches for garbage where these are seldom; Python has 700.
+OBJECTS = 100_000
 #: Whether what existed is out of the collector's sight, for good or while a block lasts. The
 #: collector's own ``get_freeze_count`` walks over all of it: 47 ms under pytest.
 _for_good = _for_a_while = False
@@ -33,6 +35,21 @@ def uncollected() -> Iterator[None]:
         keep()
         if running:
             gc.enable()
+
+
+@contextlib.contextmanager
+def seldom() -> Iterator[None]:
+    """Work that makes much, of which little is garbage in circles, inside this block.
+
+    Garbage is searched each time that ``OBJECTS`` have come,
+    not for every 700; a search after each problem costs more than it finds.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @contextlib.contextmanager

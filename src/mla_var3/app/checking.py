@@ -10,11 +10,11 @@ import math
 import os
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rich.console import Console
 
@@ -32,6 +32,8 @@ from mla_var3.workloads.base import MOST_STEPS
 
 if TYPE_CHECKING:
     from mla_var3.runtime.check import CaseResult
+
+_Answer = TypeVar("_Answer")
 
 EXIT_FAILED = 1
 #: Problems that are made for each version beside those of its workload.
@@ -245,21 +247,27 @@ def check_groups(
     count = sum(len(group.cases) for group in groups)
     outcomes: list[CheckOutcome] = []
     work = {n: functools.partial(_check_some, *group) for n, group in enumerate(groups)}
+    for outcome in _in_order(_side_by_side(work, [group.module for group in groups], workers)):
+        outcomes.append(outcome)
+        console.print(f"\\[{len(outcomes):>3}/{count}] {outcome.line()}")
+        if outcome.explanation:
+            console.print(f"          {outcome.explanation}", markup=False)
+    return outcomes
+
+
+def _side_by_side(
+    work: Mapping[int, Callable[[], _Answer]], modules: Sequence[str], workers: int | None = None
+) -> Iterator[tuple[int, Ended[_Answer]]]:
+    """Run work in processes that have loaded the modules of versions, as it ends."""
     with tempfile.TemporaryDirectory() as logs:
-        runs = forked.run(
+        yield from forked.run(
             work,
             folder=Path(logs),
             workers=workers or os.cpu_count() or 1,
             timeout=math.inf,
             explain=_traced,
-            load=(*LOADED, *dict.fromkeys(group.module for group in groups)),
+            load=(*LOADED, *dict.fromkeys(modules)),
         )
-        for outcome in _in_order(runs):
-            outcomes.append(outcome)
-            console.print(f"\\[{len(outcomes):>3}/{count}] {outcome.line()}")
-            if outcome.explanation:
-                console.print(f"          {outcome.explanation}", markup=False)
-    return outcomes
 
 
 def _in_order(
@@ -269,18 +277,19 @@ def _in_order(
     there: dict[int, list[CheckOutcome]] = {}
     place = 0
     for number, end in runs:
-        there[number] = _outcomes(end)
+        answer = _answer(end, "checking")
+        if isinstance(answer, HyperMlaError):
+            raise answer
+        there[number] = answer
         while place in there:
             yield from there.pop(place)
             place += 1
 
 
-def _outcomes(end: Ended[list[CheckOutcome] | HyperMlaError]) -> list[CheckOutcome]:
-    if isinstance(end.result, HyperMlaError):
-        raise end.result
+def _answer(end: Ended[_Answer], doing: str) -> _Answer:
     if end.crashed:
         raise HyperMlaError(
-            f"a checking process was killed, perhaps for lack of memory: {end.failure}"
+            f"a {doing} process was killed, perhaps for lack of memory: {end.failure}"
         )
     if end.result is None:
         raise RuntimeError(end.failure)
@@ -295,12 +304,31 @@ def _groups(versions: Sequence[Version]) -> tuple[list[Group], dict[Version, str
     """The problems of versions, and why some have none here, as where an example is not fetched."""
     groups: list[Group] = []
     absent: dict[Version, str] = {}
-    for version in versions:
-        try:
-            groups += groups_of(version)
-        except NotExecutableError as error:
-            absent[version] = str(error)
+    for version, answer in zip(versions, _chosen_by_each(versions), strict=True):
+        if isinstance(answer, NotExecutableError):
+            absent[version] = str(answer)
+        elif isinstance(answer, HyperMlaError):
+            raise answer
+        else:
+            groups += answer
     return groups, absent
+
+
+def _chosen_by_each(versions: Sequence[Version]) -> list[list[Group] | HyperMlaError]:
+    """The problems of each version; of several side by side, since choosing takes seconds."""
+    if len(versions) == 1:
+        return [_choose(versions[0].qualified, versions[0].version)]
+    work = {n: functools.partial(_choose, v.qualified, v.version) for n, v in enumerate(versions)}
+    modules = [version.module for version in versions]
+    ends = dict(_side_by_side(work, modules))
+    return [_answer(ends[number], "choosing") for number in work]
+
+
+def _choose(design: str, version: str) -> list[Group] | HyperMlaError:
+    try:
+        return groups_of(registry.find(design, version))
+    except HyperMlaError as error:
+        return error  # It is pickled, and so keeps its class.
 
 
 def groups_of(version: Version) -> list[Group]:
@@ -374,7 +402,8 @@ def _check_some(
         found = registry.find(design, version)
     torch.set_num_threads(1)
     try:
-        return [check_case(found, case) for case in those]
+        with collecting.seldom():
+            return [check_case(found, case) for case in those]
     except HyperMlaError as error:
         return error  # It is pickled, and so keeps its class.
 

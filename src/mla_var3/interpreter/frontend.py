@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from types import FunctionType
@@ -10,6 +11,7 @@ from typing import Any
 from cuda.tile._bytecode.version import BytecodeVersion
 from cuda.tile._compile import compile_tile
 from cuda.tile._exception import Loc, TileError
+from cuda.tile._passes import hir2ir
 from cuda.tile.compilation import KernelSignature
 
 from mla_var3.errors import InterpreterError
@@ -27,6 +29,13 @@ _cache: weakref.WeakKeyDictionary[FunctionType, dict[tuple[Any, ...], Program]] 
     weakref.WeakKeyDictionary()
 )
 _lock = threading.Lock()
+
+#: Functions whose signatures are kept; a kernel calls some dozens.
+_SIGNATURES = 256
+# The front end works out the signature of a function for each of its calls, a twentieth of its
+# time; a part that another release of cuTile lacks is left out.
+if hasattr(hir2ir, "get_signature"):
+    hir2ir.get_signature = functools.lru_cache(_SIGNATURES)(hir2ir.get_signature)
 
 
 def typed_ir(kernel: Any, signature: KernelSignature) -> Any:

@@ -5,6 +5,7 @@ import pytest
 from mla_var3.errors import UnknownNameError
 from mla_var3.languages.cute import compile, emulation
 from mla_var3.languages.cute.compile import waits_often
+from mla_var3.static import elf
 from mla_var3.static.occupancy import of_facts
 from tests.languages.cute.conftest import needs_dsl
 
@@ -61,6 +62,22 @@ def test_sass_and_ptx_lead_to_the_python_line(compiled_gemm, kernels):
     sass = compiled_gemm.files["kernel.sass"].decode().splitlines()
     assert any("wgmma.mma_async" in ptx[number - 1] for number in lines["ptx"])
     assert sum("HGMMA" in sass[number - 1] for number in lines["sass"]) == line.mma
+
+
+def test_what_is_counted_in_the_code_is_what_the_disassembler_prints(compile_, kernels):
+    for host in (kernels.Serialized(64, 4), kernels.Gemm(64, 4)):
+        files = compile_(host, kernels.gemm_arguments()).files
+        listing = files["kernel.sass"].decode()
+        printed = listing.count("WARPGROUP.DEPBAR"), listing.count("HGMMA")
+        assert min(printed) > 0
+        assert elf.wgmma_counts(files["kernel.cubin"]) == printed
+
+
+@pytest.mark.parametrize("counted", [(0, 0), (0, 8), (8, 0)])
+def test_code_in_which_nothing_is_counted_is_disassembled(compile_, kernels, monkeypatch, counted):
+    cubin = compile_(kernels.Serialized(64, 4), kernels.gemm_arguments()).files["kernel.cubin"]
+    monkeypatch.setattr(elf, "wgmma_counts", lambda _: counted)
+    assert waits_often.__wrapped__(cubin)
 
 
 def test_serialized_wgmma_is_told_with_its_line(compile_, kernels, monkeypatch):

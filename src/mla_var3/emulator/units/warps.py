@@ -69,8 +69,7 @@ class Warps(Unit):
         """``shfl.sync``: the value of another lane, and whether that lane is in range."""
         self.machine.met(s)
         a, how = self._spread(value, s)
-        b = self._spread(np.asarray(index).astype(np.int64) & 31, s)[0]
-        c = self._spread(np.asarray(control).astype(np.int64), s)[0]
+        b, c = self._number(index, s) & 31, self._number(control, s)
         segment, clamp = (c >> 8) & 31, c & 31
         low, high = LANES & segment, (LANES & segment) | (clamp & ~segment)
         match mode:
@@ -87,7 +86,15 @@ class Warps(Unit):
                 lane = low | (b & ~segment)
                 ok = lane <= high
         lane = np.where(ok, lane, LANES)
+        if lane.ndim == 1:  # All warps alike, as in nearly all kernels.
+            return self._back(a[:, lane], how), self._back(np.broadcast_to(ok, a.shape), how)
+        ok = np.broadcast_to(ok, a.shape)
         return self._back(np.take_along_axis(a, lane, 1), how), self._back(ok, how)
+
+    def _number(self, value: Any, s: Any) -> NDArray[np.int64]:
+        """Whole numbers as [warps, 32]; a single one where the text has it."""
+        number = np.asarray(value).astype(np.int64)
+        return self._spread(number, s)[0] if number.ndim else number
 
     def vote(self, mode: str, test: Any, s: Any) -> Any:
         """``vote.sync``."""

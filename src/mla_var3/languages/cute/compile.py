@@ -38,7 +38,7 @@ from mla_var3.languages.cute import (
     tracing,
 )
 from mla_var3.languages.cute.facts import CuteFacts
-from mla_var3.static import tools
+from mla_var3.static import elf, tools
 
 #: Part of the cache key: raise it when facts change their meaning or gain a field.
 FACTS_VERSION = 5
@@ -185,11 +185,17 @@ def compile_hosts(
 @functools.lru_cache(maxsize=16)  # Every problem of a build asks.
 def waits_often(cubin: bytes) -> bool:
     """Whether code waits so often for multiplications that the assembler may serialize them."""
+    waits, multiplications = elf.wgmma_counts(cubin)
+    if waits and multiplications and not _are_often(waits, multiplications):
+        return False
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
         listing = toolchain.read("nvdisasm", ["--no-dataflow", "--print-code", file.name])
-    waits, multiplications = listing.count("WARPGROUP.DEPBAR"), listing.count("HGMMA")
+    return _are_often(listing.count("WARPGROUP.DEPBAR"), listing.count("HGMMA"))
+
+
+def _are_often(waits: int, multiplications: int) -> bool:
     return multiplications > 1 and 2 * waits >= multiplications
 
 
