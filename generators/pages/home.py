@@ -39,6 +39,12 @@ WHAT = (
     "without a GPU."
 )
 
+#: What latent attention saves, for who does not know it; the page that it names works it out.
+SAVES = (
+    "Latent attention ([MLA]({page})) keeps 576 numbers per token and layer in DeepSeek-V3, where "
+    "keys and values of its 128 heads would be 32,832: a 57th."
+)
+
 
 def places(site: Site) -> Mapping[str, str]:
     """The home page shows no file of its own."""
@@ -97,7 +103,8 @@ def _hero(site: Site, link: Link) -> str:
         f"cached tokens, bf16. Ours reads one contiguous cache here, FlashMLA pages.{apart}"
     )
     return (
-        f'<div class="hero" markdown="1">\n\n<div markdown="1">\n\n# {said}\n\n{WHAT}\n\n{same}\n\n'
+        f'<div class="hero" markdown="1">\n\n<div markdown="1">\n\n# {said}\n\n{WHAT}\n\n'
+        f"{SAVES.format(page=link('docs/learn/attention-and-mla.md'))}\n\n{same}\n\n"
         f"{buttons}\n\n"
         f"</div>\n\n{stairs.figure(found, caption)}\n\n</div>"
     )
