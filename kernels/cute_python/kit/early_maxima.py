@@ -6,6 +6,9 @@ one warpgroup computes between the two, the other waits for. Here that is the ma
 
 from __future__ import annotations
 
+import operator
+
+import cutlass
 import cutlass.cute as cute
 from cutlass import range_constexpr
 from cutlass.cute.nvgpu import warpgroup
@@ -13,16 +16,50 @@ from cutlass.cute.nvgpu import warpgroup
 from mla_var3.kernel.cute_python.kit.handovers import Handover, arrive, sync
 from mla_var3.kernel.cute_python.kit.products import RMEM, SMEM, accumulate, scores
 from mla_var3.kernel.cute_python.kit.rings import Free
+from mla_var3.kernel.cute_python.kit.slabs import KEYS
 from mla_var3.kernel.cute_python.kit.softmax import (
     adopt_max,
-    make_weights,
     publish_max,
-    raise_max,
+    raised,
+    reduced,
     rescale,
     rescale_weights,
+    round_weights,
     store_weights,
 )
 from mla_var3.kernel.cute_python.kit.warpgroups import EVEN_ORDER, ODD_ORDER, Side
+
+
+def row_scores(r):
+    """Which of a thread's scores are its row's: 16 of them."""
+    return [4 * j + 2 * r + i for j in range(8) for i in range(2)]
+
+
+@cute.jit
+def raise_max(wg, tile, lazy: cutlass.Constexpr, hide: cutlass.Constexpr):
+    """The first half of ``softmax``: the running maximum, and what it makes older sums worth."""
+    if (tile + 1) * KEYS > wg.limit[2]:
+        hide(wg, tile)
+    for r in range_constexpr(2):
+        top = reduced(cute.arch.fmax, [wg.score[i] for i in row_scores(r)])
+        top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 1))
+        top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 2))
+        old = wg.row_max[r]
+        new = raised(old, top * wg.scale_log2, lazy)
+        wg.shrink[r] = cute.math.exp2(old - new, fastmath=True)
+        wg.row_max[r] = new
+
+
+@cute.jit
+def make_weights(wg):
+    """The second half of ``softmax``: weights under the running maximum, and their sums."""
+    for r in range_constexpr(2):
+        new = wg.row_max[r]
+        for i in row_scores(r):
+            wg.score[i] = cute.math.exp2(wg.score[i] * wg.scale_log2 - new, fastmath=True)
+        total = reduced(operator.add, [wg.score[i] for i in row_scores(r)])
+        wg.row_sum[r] = wg.row_sum[r] * wg.shrink[r] + total
+    round_weights(wg)
 
 
 class EarlyMaxima:

@@ -52,38 +52,6 @@ def softmax(wg, tile, lazy: cutlass.Constexpr, hide: cutlass.Constexpr = None):
 
 
 @cute.jit
-def raise_max(wg, tile, lazy: cutlass.Constexpr, hide: cutlass.Constexpr):
-    """The first half of ``softmax``: the running maximum, and what it makes older sums worth."""
-    if (tile + 1) * KEYS > wg.limit[2]:
-        hide(wg, tile)
-    for r in range_constexpr(2):
-        top = reduced(cute.arch.fmax, [wg.score[i] for i in row_scores(r)])
-        top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 1))
-        top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 2))
-        old = wg.row_max[r]
-        new = raised(old, top * wg.scale_log2, lazy)
-        wg.shrink[r] = cute.math.exp2(old - new, fastmath=True)
-        wg.row_max[r] = new
-
-
-@cute.jit
-def make_weights(wg):
-    """The second half of ``softmax``: weights under the running maximum, and their sums."""
-    for r in range_constexpr(2):
-        new = wg.row_max[r]
-        for i in row_scores(r):
-            wg.score[i] = cute.math.exp2(wg.score[i] * wg.scale_log2 - new, fastmath=True)
-        total = reduced(operator.add, [wg.score[i] for i in row_scores(r)])
-        wg.row_sum[r] = wg.row_sum[r] * wg.shrink[r] + total
-    round_weights(wg)
-
-
-def row_scores(r):
-    """Which of a thread's scores are its row's: 16 of them."""
-    return [4 * j + 2 * r + i for j in range(8) for i in range(2)]
-
-
-@cute.jit
 def raised(old, top, lazy: cutlass.Constexpr):
     """The running maximum after a tile whose highest score is ``top``."""
     new = cute.arch.fmax(old, top)
