@@ -1,0 +1,1 @@
+"""v24: maxima are published before weights are made under them."""
