@@ -37,7 +37,7 @@ const hypermlaSearch = (() => {
   ];
   const TOGETHER = 2, FIRST = 8;
   /* A hit on a long page opens at the section whose score is such a share of the page's own. */
-  const OPENS = 0.15;
+  const OPENS = 0.3;
   const SHOWN = 30;
   const SNIPPET = 180;
 
