@@ -66,6 +66,6 @@ class Plan(SparseRowsProblem, LibraryPlan):
             _name="attention",
         )
 
-    def check_plans(self) -> list[Plan]:  # type: ignore[override]
+    def check_plans(self) -> list[Plan]:
         """The shared problems that it takes."""
         return [p for p in super().check_plans() if p.is_valid()]
