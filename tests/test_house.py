@@ -77,6 +77,7 @@ def test_subjects(subject, said):
 #: Subjects that landed with a fault: what has landed is not written again.
 LANDED = {
     "feat(records): all versions of sparse_mla in one run, calls beside FlashMLA",
+    "feat(workloads): sparse prefill over rows in bf16, with FlashMLA's beside it",
     "test: clusters along every axis, batches of scaled products, ends of memory",
     "feat(conformance): 85 cases of strangers, FlashInfer and cuDNN among them",
     "test(emulator): ranks in pairs, frames that begin elsewhere, plain patterns",
