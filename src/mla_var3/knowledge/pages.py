@@ -27,8 +27,8 @@ from mla_var3.knowledge.schema import FOLDERS, FrontMatter, TextFrontMatter
 from mla_var3.paths import relative, repo_root
 from mla_var3.runtime import registry
 
-#: A page is read by people, and a devlog of twenty versions is 64 KiB; a larger one is an attack.
-MAX_BYTES = 128 * 1024
+#: A page is read by people, and a devlog of 25 versions is 132 KiB; a larger one is an attack.
+MAX_BYTES = 256 * 1024
 #: Opening brackets that front matter may hold.
 MAX_BRACKETS = 500
 #: How deep front matter may nest.
