@@ -26,7 +26,11 @@ PAGES = sorted(
     if "$ " in path.read_text(encoding="utf-8")
 )
 #: Names that stand for one of the reader's.
-OWN = {"NAME": "clusters", "<problem>": "b32-h128-s16-t4096-p64-k512-bf16"}
+OWN = {
+    "NAME": "clusters",
+    "my_kernel.py": "examples/first/keep_code.py",
+    "<problem>": "b32-h128-s16-t4096-p64-k512-bf16",
+}
 
 
 def prompts(text: str) -> Iterator[str]:
@@ -66,6 +70,8 @@ def follow(command: str, new: set[str]) -> None:
         assert words[1] in {"scheduler", "worker"}, command
     elif words[:2] == ["docker", "run"]:
         _runs_container(words[2:])
+    elif words[0] == "mkdir":
+        assert words[1] == "-p", command
     else:
         assert words[0] == "grep", command
         new.add(words[-1])

@@ -59,7 +59,11 @@ def _flattened(_changed: tuple[tuple[Path, int], ...], path: Path) -> str:
     # also follows annotations, where such a base is called by its heir's name.
     first = _Walk(path, {})
     heirs = {base: heir for base, heir in first.taken_in.items() if base not in first.texts}
-    walk = _Walk(path, {at: at.name for at in first.texts} | heirs, annotations=True)
+    called = {at: at.name for at in first.texts} | heirs
+    walk = _Walk(path, called, annotations=True)
+    # What annotations alone reach may be named as others are, which shows once it has been reached.
+    if more := {at: at.name for at in walk.texts if at not in called}:
+        walk = _Walk(path, called | more, annotations=True)
     return "\n".join([module.doc, "", *_head(walk.imports, walk.texts), *walk.body()]) + "\n"
 
 

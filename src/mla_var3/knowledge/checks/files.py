@@ -25,7 +25,7 @@ class FileReadable(FaultCheck):
 
 
 class FileSize(FaultCheck):
-    """A knowledge file is at most 128 KiB long; larger ones are split."""
+    """A knowledge file is at most 256 KiB long; larger ones are split."""
 
     id = "file-size"
 
