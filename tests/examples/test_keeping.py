@@ -76,6 +76,19 @@ def test_one_tile_serves_as_keys_and_as_values(
     assert "right: True" in capsys.readouterr().out
 
 
+def test_instructions_without_a_wrapper_are_executed(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    script = repo_root() / "examples/cute/inline_ptx.py"
+    done = run_script(script, (), Options(), "sm_90a")
+    assert (done.ended.error, done.diagnostics) == (None, [])
+    assert "right: True" in capsys.readouterr().out
+    text, code = PAGE.read_text("utf-8"), script.read_text("utf-8")
+    section = text[text.index("{ #without-a-wrapper }") : text.index("{ #see-ptx-and-sass }")]
+    for said in ('"lop3.b32 {$w0}, {$r0}, {$r1}, 0, 0x3c;"', "predicate=thread < 16"):
+        assert said in section
+        assert said in code
+
+
 def test_the_scripts_beside_the_calls_of_the_table_have_them() -> None:
     text = PAGE.read_text("utf-8")
     table = text[text.index("{ #how-do-i-write }") : text.index("{ #see-ptx-and-sass }")]
