@@ -78,6 +78,10 @@ class SparseRowsProblem(SparseLatentProblem):
             for b, h, s, t, topk in rows
         ]
 
+    def shrunk(self) -> Self:
+        """Of multiples of 64 heads and places, as FlashMLA takes them."""
+        return dataclasses.replace(super().shrunk(), h=64, topk=64)
+
     def tolerance(self, output: str) -> Tolerance:
         return super().tolerance("lse" if output == "top" else output)
 

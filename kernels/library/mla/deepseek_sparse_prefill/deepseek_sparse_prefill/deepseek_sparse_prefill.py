@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from mla_var3.errors import PlanError
 from mla_var3.runtime import RuntimeObject, Tiling
@@ -67,9 +66,6 @@ class Plan(SparseRowsProblem, LibraryPlan):
             _name="attention",
         )
 
-    def check_plans(self) -> list[Self]:
+    def check_plans(self) -> list[Plan]:
         """The shared problems that it takes."""
         return [p for p in super().check_plans() if p.is_valid()]
-
-    def shrunk(self) -> Self:
-        return dataclasses.replace(super().shrunk(), h=HEADS, topk=PLACES)
