@@ -78,11 +78,11 @@ def room(site: Site, link: Link) -> str:
         *(f"Beside {weights / n:.0f} GB of weights (1/{n} of {model})" for n in NODES),
     ]  # fmt: skip
     last = shown[-1]
-    beside = _beside(float(last.figure("dram_capacity").value), weights, NODES[0], sizes)
+    left = float(last.figure("dram_capacity").value) - weights / NODES[0]
     return sections(
         f"**{model}'s weights fit on no single card. On {NODES[0]} cards that share them each "
         f"{cell(last.name.removeprefix('NVIDIA ').partition(' ')[0])} has room for "
-        f"{beside.replace('**', '').partition(' ')[0]} long conversations.** So MLA makes the "
+        f"{int(left / sizes[0])} long conversations.** So MLA makes the "
         "cache small, and not a non-issue.",
         f"Conversations of {LONG:,} tokens per card, 16 bits (in brackets: FlashMLA's fp8 rows):",
         table(head, rows),

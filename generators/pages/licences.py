@@ -40,7 +40,7 @@ def designs(site: Site, link: Link) -> str:
             raise KnowledgeError(f"{ORIGINS}: no entry of {first.qualified}")
         rows.append(
             [
-                f"{design_link(versions[0], link)}, {cell(language_title(first.language))}",
+                f"{design_link(first, link)}, {cell(language_title(first.language))}",
                 cell(found.get("idea", "none named")),
                 cell(found.get("code", "none: written here")),
             ]
