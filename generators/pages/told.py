@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from generators.model.site import Site
-from generators.pages import analyses, exercises, fitting, licences
+from generators.pages import analyses, exercises, fitting, installing, licences
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 
@@ -25,6 +25,9 @@ OWN: Mapping[str, Callable[[Site, Link], str]] = {
     "which-gpu": fitting.cards,
     "origins": licences.designs,
     "packages": licences.packages,
+    "install": installing.command,
+    "installed": installing.packages,
+    "installed-where": installing.ran,
     **{f"exercise-{name.replace('_', '-')}": _exercise(name) for name in exercises.NAMES},
 }
 

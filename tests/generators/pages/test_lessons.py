@@ -79,6 +79,14 @@ def test_a_static_layout_is_for_one_length(tmp_path):
     assert done.ended.error is not None or done.diagnostics
 
 
+def test_the_accumulator_becomes_operand_a_as_the_glossary_shows():
+    """The script itself runs with the other snippets of the references."""
+    text = (ROOT / "examples/api/cute/fragments.py").read_text()
+    start = text.index("@cute.jit\ndef as_operand_a")
+    lines = text[start : text.index("\n\n", start)]
+    assert f"``` {{ .python }}\n{lines}\n```" in (ROOT / "docs/glossary/fragment.md").read_text()
+
+
 def test_the_reference_of_paged_decode_is_torchs_attention(capsys):
     file = ROOT / "examples/first/paged_reference.py"
     runpy.run_path(str(file), run_name="__main__")
