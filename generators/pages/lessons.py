@@ -30,6 +30,7 @@ TEXTS = {
     "index": "",
     "from-zero": "From zero to an MLA kernel",
     "first-kernel": "A first kernel, line by line",
+    "simplest-kernel": "The simplest MLA decode kernel, line by line",
     "exercises": "Exercises: write it yourself",
     "attention-and-mla": "Attention and MLA in ten minutes",
     "roofline": "The roofline and the regimes",

@@ -202,7 +202,9 @@ def test_the_kind_follows_imports_of_files_beside(tmp_path):
     assert contract.kind_of(path) == "triton"
 
 
-@pytest.mark.parametrize("name", ["adopted_matmul.py", "adopted_mla.py", "adopted_sink.py"])
+@pytest.mark.parametrize(
+    "name", ["adopted_matmul.py", "adopted_mla.py", "adopted_mla_cute.py", "adopted_sink.py"]
+)
 def test_the_example_is_right_at_each_of_its_sizes(name):
     found = adopted.adopt(repo_root() / "examples" / name)
     assert len(found.told.checks) == 2

@@ -18,8 +18,9 @@ def tile_layout(kind):
 
 
 # %% cute.nvgpu.warpgroup.OperandSource cute.nvgpu.OperandMajorMode
-def mma_of(b_major, source):
-    """RMEM: A comes from registers; B is read from shared memory in any case."""
+def mma_of(b_major, a_in_registers):
+    """A from registers or from shared memory; B is read from shared memory in any case."""
+    source = warpgroup.OperandSource.RMEM if a_in_registers else warpgroup.OperandSource.SMEM
     kinds = (BF16, BF16, cute.nvgpu.OperandMajorMode.K, b_major, cutlass.Float32)
     return hopper_helpers.make_trivial_tiled_mma(*kinds, (1, 1, 1), (TILE, TILE), source)
 
@@ -83,8 +84,8 @@ def two_products(
 
 @cute.jit
 def launch(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor):
-    major, source = cute.nvgpu.OperandMajorMode, warpgroup.OperandSource
-    first, second = mma_of(major.K, source.SMEM), mma_of(major.MN, source.RMEM)
+    major = cute.nvgpu.OperandMajorMode
+    first, second = mma_of(major.K, False), mma_of(major.MN, True)
     two_products(q, k, v, out, first, second).launch(grid=(1, 1, 1), block=(128, 1, 1))
 
 

@@ -79,6 +79,18 @@ def test_a_static_layout_is_for_one_length(tmp_path):
     assert done.ended.error is not None or done.diagnostics
 
 
+@pytest.mark.parametrize("name", ["adopted_mla.py", "adopted_mla_cute.py"])
+def test_the_simplest_kernel_stands_whole_on_its_page(name):
+    """`check` compares both files with torch in the tests of adopted kernels."""
+    text = (ROOT / "examples" / name).read_text()
+    page = (ROOT / lessons.FOLDER / "simplest-kernel.md").read_text()
+    parts = [part.strip() for part in text.split("\n\n\n")]
+    shown = [part for part in parts if part.startswith(("@", "def launch"))]
+    assert len(shown) in (2, 3)
+    assert "\n\n\n".join(shown) in page
+    assert f"examples/{name}" in page
+
+
 def test_the_accumulator_becomes_operand_a_as_the_glossary_shows():
     """The script itself runs with the other snippets of the references."""
     text = (ROOT / "examples/api/cute/fragments.py").read_text()
