@@ -15,6 +15,7 @@ from generators.mla import (
     memory,
     models,
     stages,
+    ultra,
 )
 from generators.mla.same_work import time_of
 from generators.model import problems
@@ -166,4 +167,5 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-energy": energy,
     "mla-models": models.text,
     "mla-stages": stages.text,
+    "mla-ultra": ultra.text,
 }

@@ -66,8 +66,8 @@ def text(site: Site, link: Link) -> str:
         _formula(),
         _worked(known[EXAMPLE], link),
         table(head, rows),
-        f"{B} sequences of {T:,} tokens, one query token, 16 bits, published rates, power left out; "
-        "computed. Both times grow with b times t.",
+        f"{B} sequences of {T:,} tokens, one query token, 16 bits, published rates, power left "
+        "out; computed. Both times grow with b times t.",
     ).rstrip()
 
 

@@ -79,6 +79,24 @@ def test_a_static_layout_is_for_one_length(tmp_path):
     assert done.ended.error is not None or done.diagnostics
 
 
+@pytest.mark.parametrize(
+    ("name", "page", "starts", "says"),
+    [
+        ("autotune", "docs/glossary/autotuning.md", "SPACE =", "fastest: ("),
+        ("custom_op", "docs/serving.md", "@torch.library.custom_op", "right: True"),
+    ],
+)
+def test_a_script_runs_and_its_lines_stand_on_its_page(name, page, starts, says, capsys):
+    file = ROOT / f"examples/first/{name}.py"
+    with redirected() as reports:
+        runpy.run_path(str(file), run_name="__main__")
+    assert says in capsys.readouterr().out
+    assert [found for report in reports for found in report.diagnostics] == []
+    text = file.read_text()
+    lines = text[text.index(starts) :].partition("\n\n\n@torch.compile")[0].rstrip()
+    assert f"``` {{ .python }}\n{lines}\n```" in (ROOT / page).read_text()
+
+
 @pytest.mark.parametrize("name", ["adopted_mla.py", "adopted_mla_cute.py"])
 def test_the_simplest_kernel_stands_whole_on_its_page(name):
     """`check` compares both files with torch in the tests of adopted kernels."""
@@ -97,6 +115,18 @@ def test_the_accumulator_becomes_operand_a_as_the_glossary_shows():
     start = text.index("@cute.jit\ndef as_operand_a")
     lines = text[start : text.index("\n\n", start)]
     assert f"``` {{ .python }}\n{lines}\n```" in (ROOT / "docs/glossary/fragment.md").read_text()
+
+
+def test_gather4_is_shown_as_it_compiles():
+    """The script itself compiles with the other snippets of the references."""
+    text = (ROOT / "examples/api/cute/gather4.py").read_text()
+    page = (ROOT / "docs/glossary/sparse-attention.md").read_text()
+    for start, end in (
+        ("@cute.jit\n", "    gather(atom"),
+        ("    boxes = [", "    cute.arch.mbarrier_w"),
+    ):
+        lines = text[text.index(start) : text.index(end)].rstrip()
+        assert f"``` {{ .python }}\n{lines}\n```" in page
 
 
 def test_the_reference_of_paged_decode_is_torchs_attention(capsys):
