@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -73,6 +74,7 @@ LONG = 5000
 #: Pages of short notes, found as a whole.
 WHOLE = ("learning/examples/",)
 
+_log = logging.getLogger("mkdocs.plugins.hypermla.searching")
 _HEADING = re.compile(r'<h([23])\b[^>]*?(?: id="([^"]*)")?[^>]*>(.*?)</h\1>', re.DOTALL)
 _PERMALINK = re.compile(r'<a class="headerlink".*?</a>', re.DOTALL)
 _DROPPED = re.compile(r"<(svg|script|style|form|button|select)\b.*?</\1>", re.DOTALL)
@@ -154,7 +156,11 @@ def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
         # The navigation calls a version v3; a hit says of which kernel.
         title = html.unescape(str(page.meta.get("title") or page.title))
         sections = page.meta.get("sections", {})
-        _found.extend(documents(content, page.url, title, names, sections))
+        made = list(documents(content, page.url, title, names, sections))
+        _found.extend(made)
+        held = {found["location"].partition("#")[2] for found in made}
+        for anchor in sorted(sections.keys() - held):
+            _log.warning("%s: names for #%s, which is no section of it", page.url, anchor)
     page.meta["search"] = {"exclude": True}
     return content
 

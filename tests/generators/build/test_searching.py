@@ -72,6 +72,17 @@ def test_the_theme_s_index_is_empty_where_pages_would_fetch_it(tmp_path, offline
     assert found.exists() is not offline
 
 
+def test_names_for_a_section_that_is_not_there_warn(caplog):
+    """A strict build fails then: nobody would ever find the section by them."""
+    meta = {"sections": {"why": ["reason"], "wy": ["typo"]}}
+    page = SimpleNamespace(meta=meta, url="a/b/", title="A")
+    searching.on_page_content(PAGE, page, SimpleNamespace(), None)
+    searching._found.clear()
+    assert [record.getMessage() for record in caplog.records] == [
+        "a/b/: names for #wy, which is no section of it"
+    ]
+
+
 def test_sections_that_list_what_is_elsewhere_weigh_less():
     page = '<h1>O1</h1><h2 id="v">Versions</h2><p>All.</p><h2 id="m">Mechanism</h2><p>How.</p>'
     _, listed, told = searching.documents(page, "catalogue/optimizations/o1/", "O1", [], {})
