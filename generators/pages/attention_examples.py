@@ -19,7 +19,7 @@ def text(site: Site, link: Link) -> str:
     found = [
         (key, example)
         for key, example in site.learning.examples.items()
-        if example.category.endswith("/attention") and example.kernels and OTHER not in key
+        if "/attention" in example.category and example.kernels and OTHER not in key
     ]
     found.sort(key=lambda item: (int(item[1].arch.removeprefix("sm_") or 0), item[1].path))
     rows = [_row(key, example, link) for key, example in found]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from generators.pages import example_order, learning_paths
+from generators.pages import attention_examples, example_order, learning_paths
 from mla_var3.gpuless.tables import read
 from mla_var3.paths import repo_root
 from tests.generators.checking import see
@@ -38,3 +38,13 @@ def test_the_index_says_who_takes_which_and_runs_one_on_the_cpu(site):
     assert "**For attention read 1 to 4, for latent decode (MLA) 1 to 5.**" in text
     assert "`fmha_bwd.py`" in text[: text.index("### For Hopper")]
     assert "$ nox -s adopt -- hopper-dense-gemm" in text
+
+
+def test_attention_examples_are_listed_for_each_chip_without_helpers(site):
+    told = attention_examples.text(site, site.link("examples.md"))
+    rows = [line for line in told.splitlines() if ".py" in line]
+    assert {row.split("|")[1].split(",")[0].strip() for row in rows} == set(
+        attention_examples.CHIPS.values()
+    )
+    assert sum("mla_decode" in row for row in rows) == 2
+    assert not any("helpers" in row or "mamba2" in row for row in rows)
