@@ -9,7 +9,15 @@ import re
 from collections.abc import Callable, Mapping
 
 from generators.model.site import Site
-from generators.pages import analyses, exercises, fitting, licences
+from generators.pages import (
+    analyses,
+    exercises,
+    fitting,
+    licences,
+    newest,
+    open_next,
+    toolchains,
+)
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 
@@ -25,6 +33,9 @@ OWN: Mapping[str, Callable[[Site, Link], str]] = {
     "which-gpu": fitting.cards,
     "origins": licences.designs,
     "packages": licences.packages,
+    "toolchains": toolchains.text,
+    "newest": newest.text,
+    "next": open_next.text,
     **{f"exercise-{name.replace('_', '-')}": _exercise(name) for name in exercises.NAMES},
 }
 
