@@ -28,7 +28,7 @@ def rates(site: Site, link: Link) -> str:
                 best[key] = run
     rows = [
         [
-            cell(run.record.target),
+            _card(run, link),
             run_version(site, run, link),
             cell(problems.problem_text(run.record)),
             time_of(run, link),
@@ -39,14 +39,12 @@ def rates(site: Site, link: Link) -> str:
     ]
     if not rows:
         return "No kernel was timed at prefill here."
-    where = sorted({run.record.target for run in best.values()})
-    peaks = {run.record.target: _peak(run) for run in best.values()}
-    told = ", ".join(f"{peaks[key]:,g} TFLOP/s on {cell(key)}" for key in where)
+    told = {_name(run): f"{_peak(run):,g} TFLOP/s on {_name(run)}" for run in best.values()}
     return (
         table(["Card", "Kernel", "Problem", "Time", "Rate", "Of the published peak"], rows)
         + f"\nThe highest rate of each design at {PREFILL_FROM} query tokens and more; FLOPs are "
-        f"the cost model's, the peak is the published one of bf16 without sparsity: {told}. "
-        f"Prefill was timed on {', '.join(map(cell, where))} and on no other card."
+        f"the cost model's, the peak is the published one of bf16 without sparsity: {', '.join(told.values())}. "
+        f"**Prefill was timed on {', '.join(told)} and on no other card.**"
     )
 
 
@@ -82,7 +80,7 @@ def sparse(site: Site, link: Link) -> str:
              "It is", "Rate"],
             shown,
         )
-        + f"\n{run_version(site, first, link)} on {cell(first.record.target)}, bf16 rows of 576 "
+        + f"\n{run_version(site, first, link)} on {_name(first)}, bf16 rows of 576 "
         "values, after a flush of L2; both of one run, each time leads to its record."
     )  # fmt: skip
 
@@ -103,6 +101,14 @@ def _per_us(run: Run) -> float:
     work = run.work
     assert work is not None
     return work.flops / run.total.median_us
+
+
+def _name(run: Run) -> str:
+    return cell(devices.find(run.record.target).name.removeprefix("NVIDIA "))
+
+
+def _card(run: Run, link: Link) -> str:
+    return f"[{_name(run)}]({link(f'knowledge/devices/{run.record.target}.toml')})"
 
 
 def _peak(run: Run) -> float:

@@ -15,7 +15,7 @@ TOOLS = {
     "cuda-tile": "cuTile",
     "nvidia-cuda-tileiras": "cuTile's compiler, tileiras",
     "nvidia-cutlass-dsl": "CuTe DSL",
-    "nvidia-cuda-nvcc": "ptxas of",
+    "nvidia-cuda-nvcc": "ptxas",
     "torch": "PyTorch",
 }
 
