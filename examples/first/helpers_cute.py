@@ -11,8 +11,7 @@ WIDTH = 32
 @cute.jit  # branches and loops in a helper are the kernel's own: without it they are Python's
 def visible(score: Float32, row, column, CAUSAL: cutlass.Constexpr[bool]):
     if cutlass.const_expr(CAUSAL):  # of compile time: the other side is not in the kernel
-        if column > row:  # of run time
-            score = -Float32.inf
+        score = -Float32.inf if column > row else score  # of run time
     return score
 
 

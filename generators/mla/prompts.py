@@ -39,11 +39,13 @@ def rates(site: Site, link: Link) -> str:
     ]
     if not rows:
         return "No kernel was timed at prefill here."
-    told = {_name(run): f"{_peak(run):,g} TFLOP/s on {_name(run)}" for run in best.values()}
+    peaks = {_name(run): _peak(run) for run in best.values()}
+    told = {name: f"{peak:,g} TFLOP/s on {name}" for name, peak in peaks.items()}
     return (
         table(["Card", "Kernel", "Problem", "Time", "Rate", "Of the published peak"], rows)
         + f"\nThe highest rate of each design at {PREFILL_FROM} query tokens and more; FLOPs are "
-        f"the cost model's, the peak is the published one of bf16 without sparsity: {', '.join(told.values())}. "
+        "the cost model's, the peak is the published one of bf16 without sparsity: "
+        f"{', '.join(told.values())}. "
         f"**Prefill was timed on {', '.join(told)} and on no other card.**"
     )
 

@@ -51,7 +51,7 @@ def used(site: Site, tool: str) -> Iterator[Used]:
         yield Used(version, tuple(records))
 
 
-def text(site: Site, link: Link) -> str:  # noqa: ARG001
+def text(site: Site, link: Link) -> str:
     """A row per tool and version: on how many records, of which days, under which drivers."""
     rows, drivers = [], set()
     for tool, name in TOOLS.items():
