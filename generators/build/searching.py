@@ -23,7 +23,8 @@ from mla_var3.knowledge import search
 REST_WORDS = 250
 #: Pages that say how to do something: they come before pages that say what something is.
 GUIDES = (
-    "adopt/", "change-the-formula/", "contribute/", "cute-dsl/", "emulator/", "examples/",
+    "adopt/", "calling/", "change-the-formula/", "contribute/", "cute-dsl/", "emulator/",
+    "examples/",
     "interpreter/", "learn/",
     "profiling/", "serving/", "six-steps/", "skills/",
 )  # fmt: skip

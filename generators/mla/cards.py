@@ -34,7 +34,8 @@ FOUND_BY = (
     "number of multiprocessors of each GPU", "power limit in watts", "TDP of H100 H200 B200",
     "watts per GPU", "132 SMs or 148 SMs",
     "H800 and H200 compared", "is more bandwidth or more FLOPS better for decode",
-    "hardware purchase decision",
+    "hardware purchase decision", "H100 PCIe vs SXM", "PCIe variety of the H100",
+    "discount numbers for H100 PCIe", "H100 PCIe slower than SXM by how much",
     "was anything measured on a B200", "16 heads per card or 128",
 )  # fmt: skip
 #: Cards whose limits are worked out, the one that all are compared with among them.
@@ -72,11 +73,35 @@ def page(site: Site) -> Page:
         "sources. *SMs* are streaming multiprocessors; *power limit* is the board's, at most. "
         "*Times an H200's* is the ratio of published rates: what a perfect kernel could "
         "gain. A ratio of prices is yours to set beside it.",
+        _variants(known),
         "## What limits decode, and what limits prefill",
         _limits(compared),
         _plain(site, compared, link),
     )
     return Page(PATH, content, None, ("MLA", "Which card"))
+
+
+#: Two forms of one card, the one that is measured first.
+VARIANTS = ("nvidia-h100-sxm", "nvidia-h100-pcie")
+
+
+def _variants(known: dict[str, Device]) -> str:
+    """What the slower form of a card makes of times of the faster one."""
+    if any(key not in known or not published(known[key]) for key in VARIANTS):
+        return ""
+    fast, slow = (known[key] for key in VARIANTS)
+    reads, computes = rates(slow).gbps / rates(fast).gbps, rates(slow).tflops / rates(fast).tflops
+    sms = [device.sm_count for device in (fast, slow)]
+    watts = [device.figure("tdp").normalised for device in (fast, slow)]
+    return (
+        f"**H100 PCIe in place of SXM:** {reads:.2f} of the bandwidth, {computes:.2f} of the bf16 "
+        f"arithmetic, {sms[1]} SMs for {sms[0]}, {watts[1]:g} W for {watts[0]:g}. So what waits "
+        f"for memory (decode with few heads) takes about {1 / reads:.1f} times as long, what "
+        f"computes (prefill, decode with 128 heads) at least {1 / computes:.1f} times, and more "
+        "where the lower power limit holds the clock down. The rule for any two cards: a time "
+        "bound by memory goes by the ratio of bandwidths, one bound by arithmetic by that of the "
+        "rates; fewer SMs make other splits best. None of it was timed on a PCIe card."
+    )
 
 
 def by_bandwidth(site: Site) -> list[Device]:

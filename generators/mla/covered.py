@@ -14,6 +14,7 @@ from generators.mla import (
     least,
     memory,
     models,
+    prompts,
     stages,
     ultra,
 )
@@ -51,8 +52,7 @@ def prefill(site: Site, link: Link) -> str:
         f"{found.shape.h} heads, {design_choice.CONTEXT:,} keys, {regimes.DTYPE}, no mask; s query "
         f"tokens per sequence): {told}. **Making these keys and values of a latent cache is not in "
         f"the times**: {us(found.decompressing_us)} more, as a reference time. Longer prompts than "
-        f"s = {_longest(site):,} were not timed. Sparse prefill was timed beside "
-        f"FlashMLA, in [a trial without a record]({link('docs/serving.md#where-it-stands')})."
+        f"s = {_longest(site):,} were not timed."
     )
 
 
@@ -152,6 +152,8 @@ def energy(site: Site, link: Link) -> str:
 
 SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-prefill": prefill,
+    "mla-prefill-rates": prompts.rates,
+    "mla-sparse-prefill": prompts.sparse,
     "mla-decode": decoding,
     "mla-sample": sample,
     "mla-drafted": drafted,

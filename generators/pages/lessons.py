@@ -34,6 +34,7 @@ TEXTS = {
     "exercises": "Exercises: write it yourself",
     "attention-and-mla": "Attention and MLA in ten minutes",
     "roofline": "The roofline and the regimes",
+    "ampere-to-hopper": "From Ampere to Hopper",
     "hopper-to-blackwell": "From Hopper to Blackwell",
     "tensor-memory": "Tensor Memory",
     "pairs": "Pairs of CTAs",

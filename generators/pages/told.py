@@ -9,7 +9,17 @@ import re
 from collections.abc import Callable, Mapping
 
 from generators.model.site import Site
-from generators.pages import analyses, attention_examples, exercises, fitting, installing, licences
+from generators.pages import (
+    analyses,
+    attention_examples,
+    exercises,
+    fitting,
+    installing,
+    licences,
+    newest,
+    open_next,
+    toolchains,
+)
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 
@@ -29,6 +39,9 @@ OWN: Mapping[str, Callable[[Site, Link], str]] = {
     "install": installing.command,
     "installed": installing.packages,
     "installed-where": installing.ran,
+    "toolchains": toolchains.text,
+    "newest": newest.text,
+    "next": open_next.text,
     **{f"exercise-{name.replace('_', '-')}": _exercise(name) for name in exercises.NAMES},
 }
 

@@ -1,0 +1,38 @@
+"""Short scripts that glossary pages show run without a GPU and say what the pages say."""
+
+from __future__ import annotations
+
+import importlib.util
+import runpy
+
+import pytest
+
+from mla_var3.interpreter.redirect import redirected
+from mla_var3.paths import repo_root
+
+HAS_CUTE = importlib.util.find_spec("cutlass") is not None
+
+
+@pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cute/who_holds", "(9, 37): thread 6, register 19"),
+        ("first/helpers_cute", "causal True: right True"),
+    ],
+)
+def test_a_script_in_the_cute_dsl(name, said, capsys):
+    from mla_var3.emulator import Options
+    from mla_var3.emulator.script import run_script
+
+    done = run_script(repo_root() / f"examples/{name}.py", (), Options(), "sm_90a")
+    assert (done.ended.error, done.diagnostics) == (None, [])
+    assert said in capsys.readouterr().out
+
+
+def test_a_script_in_cutile(capsys):
+    file = repo_root() / "examples/first/helpers_cutile.py"
+    with redirected() as reports:
+        runpy.run_path(str(file), run_name="__main__")
+    assert [report.diagnostics for report in reports] == [[], []]
+    assert "causal True: right True" in capsys.readouterr().out
