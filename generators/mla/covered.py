@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from generators.mla import (
     balance,
     cards,
+    crossover,
     decode,
     design_choice,
     exponentials,
     heads,
     memory,
     models,
+    served,
     stages,
 )
 from generators.mla.same_work import time_of
@@ -155,6 +157,8 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-drafted": drafted,
     "mla-balance": balance.text,
     "mla-heads": heads.text,
+    "mla-crossover": crossover.text,
+    "mla-served": served.text,
     "mla-other-card": cards.slower,
     "mla-multiprocessors": cards.multiprocessors,
     "mla-watts": cards.watts,
