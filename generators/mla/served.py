@@ -1,4 +1,4 @@
-"""Says which version of the dense kernel the calls of a server launch, from the calls' own source."""
+"""Says which version of the dense kernel the calls launch, from their own source."""
 
 from __future__ import annotations
 
