@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from generators.mla import (
     balance,
     cards,
+    crossover,
     decode,
     design_choice,
     exponentials,
@@ -15,6 +16,7 @@ from generators.mla import (
     memory,
     models,
     prompts,
+    served,
     stages,
     ultra,
 )
@@ -160,6 +162,8 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-balance": balance.text,
     "mla-heads": heads.text,
     "mla-least-time": least.text,
+    "mla-crossover": crossover.text,
+    "mla-served": served.text,
     "mla-other-card": cards.slower,
     "mla-multiprocessors": cards.multiprocessors,
     "mla-watts": cards.watts,

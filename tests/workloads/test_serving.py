@@ -41,9 +41,11 @@ def test_the_set_is_what_servers_have():
     assert mla.WORKLOAD.sets["serving"]()[0] == problems[0].fields()
 
 
-@pytest.mark.parametrize("name", ["fresh", "unseen", "later"])
-def test_further_sets_are_drawn_and_not_chosen(name):
-    draw, drawn = random.Random(f"serving-{name} 2026-11-27"), []
+@pytest.mark.parametrize(
+    ("name", "day"), [("fresh", 27), ("unseen", 27), ("later", 27), ("third", 28)]
+)
+def test_further_sets_are_drawn_and_not_chosen(name, day):
+    draw, drawn = random.Random(f"serving-{name} 2026-11-{day}"), []
     while len(drawn) < 60:
         kind = mla.LENGTHS[len(drawn) % 3]
         b = round(2 ** draw.uniform(0, 8))
@@ -55,6 +57,16 @@ def test_further_sets_are_drawn_and_not_chosen(name):
     assert [p.name for p in problems] == drawn
     assert len({*drawn, *(p.name for p in mla.serving_set())}) == 120
     assert len(mla.WORKLOAD.sets[f"serving-{name}"]()) == 60
+
+
+def test_each_context_is_read_whole_and_by_lists():
+    found = mla.WORKLOAD.sets["dense-or-sparse"]()
+    dense, sparse = found[::2], found[1::2]
+    assert len(dense) == len(sparse) == 24
+    for whole, listed in zip(dense, sparse, strict=True):
+        assert {x: whole[x] for x in "bsht"} == {x: listed[x] for x in "bsht"}
+        assert (set(whole) ^ set(listed)) == {"page", "topk"}
+    assert max(dense, key=lambda x: x["b"] * x["t"]) in dense[-2:]
 
 
 @given(n=st.lists(st.integers(1, 5000), min_size=1, max_size=5))

@@ -14,13 +14,15 @@ import torch
 from mla_var3.errors import ToolchainError
 from mla_var3.kernel.cute_python.kit.even import Even
 from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1Kernel
-from mla_var3.kernel.cute_python.kit.odd_tiles import PairsKernel
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
 from mla_var3.kernel.cute_python.kit.prefill import PrefillKernel
 from mla_var3.kernel.cute_python.kit.prefill_parts import PartsKernel
-from mla_var3.kernel.cute_python.kit.thin_paged import ThinPagedKernel
-from mla_var3.kernel.cute_python.kit.threes import ThreesKernel
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v23.flash_mla_v23 import Plan
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v24.flash_mla_v24 import (
+    Kernel,
+    Odd,
+    Plan,
+    Thin,
+)
 from mla_var3.languages.cute import emulation
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.export import export
@@ -63,10 +65,10 @@ def host(kind: Kind) -> Any:
             kernel = PartsKernel if cut else PrefillKernel
             return kernel(kind.lazy, rows == "rows576")
     if kind.columns:
-        return ThinPagedKernel(kind.columns, kind.box)
+        return Thin(kind.columns, kind.box)
     if kind.single:
-        return PairsKernel(kind.lazy, kind.box, kind.single)
-    return ThreesKernel(kind.lazy, kind.share, kind.box)
+        return Odd(kind.lazy, kind.box, kind.single)
+    return Kernel(kind.lazy, kind.share, kind.box)
 
 
 def listed(kind: Kind) -> Any:

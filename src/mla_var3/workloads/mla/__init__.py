@@ -28,6 +28,7 @@ from mla_var3.workloads.mla.costs import (
     seen_pairs,
     sparse_cost,
 )
+from mla_var3.workloads.mla.crossover import dense_or_sparse_set
 from mla_var3.workloads.mla.fp8 import Fp8LatentProblem, fp8_rows
 from mla_var3.workloads.mla.fp8_pages import PagedFp8Problem
 from mla_var3.workloads.mla.latent import LatentProblem, PagedLatentProblem
@@ -38,6 +39,7 @@ from mla_var3.workloads.mla.serving import (
     FRESH,
     LATER,
     LENGTHS,
+    THIRD,
     UNSEEN,
     ServingProblem,
     drawn_lengths,
@@ -66,6 +68,7 @@ __all__ = [
     "attention_reference",
     "best_new_tokens",
     "best_prefix_tokens",
+    "dense_or_sparse_set",
     "drawn_lengths",
     "flash_attention_cost",
     "flash_mla_cost",
@@ -154,6 +157,7 @@ WORKLOAD = Workload(
     ),
     peers={
         "deepseek_flash_mla": "FlashMLA",
+        "deepseek_sparse_decode": "FlashMLA, sparse decode",
         "deepseek_sparse_prefill": "FlashMLA, sparse prefill",
         "flashinfer_mla": "FlashInfer",
         "tilegym_mla": "TileGym",
@@ -165,6 +169,8 @@ WORKLOAD = Workload(
         "serving-fresh": lambda: [problem.fields() for problem in serving_set(FRESH)],
         "serving-unseen": lambda: [problem.fields() for problem in serving_set(UNSEEN)],
         "serving-later": lambda: [problem.fields() for problem in serving_set(LATER)],
+        "serving-third": lambda: [problem.fields() for problem in serving_set(THIRD)],
+        "dense-or-sparse": dense_or_sparse_set,
         "sparse-prefill": sparse_prefill_set,
     },
     metrics=(

@@ -16,8 +16,8 @@ LENGTHS = ("equal", "ragged", "one")
 LONGER = 10
 SET = Path(__file__).parents[2] / "conf" / "serving.toml"
 #: As many more, drawn by chance; and again, each time after a version was chosen on those before.
-FRESH, UNSEEN, LATER = (
-    SET.with_name(f"serving-{name}.toml") for name in ("fresh", "unseen", "later")
+FRESH, UNSEEN, LATER, THIRD = (
+    SET.with_name(f"serving-{name}.toml") for name in ("fresh", "unseen", "later", "third")
 )
 
 

@@ -1,0 +1,1 @@
+"""DeepSeek's FlashMLA: sparse decode over lists of rows in fp8, for Hopper."""
