@@ -12,6 +12,7 @@ from generators.mla import (
     exponentials,
     heads,
     memory,
+    merging,
     models,
     stages,
 )
@@ -164,4 +165,5 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-energy": energy,
     "mla-models": models.text,
     "mla-stages": stages.text,
+    "merge-cost": merging.text,
 }
