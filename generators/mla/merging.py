@@ -60,7 +60,7 @@ def _splits(run: Run) -> bool:
         and record.mode == _MODE
         and outcome is not None
         and outcome.total is not None
-        and len(outcome.stages) == 2  # noqa: PLR2004 (the two passes)
+        and len(outcome.stages) == 2
         and outcome.stages[1].name in MERGES
         and all(stage.duration is not None for stage in outcome.stages)
     )
