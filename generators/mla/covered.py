@@ -9,6 +9,7 @@ from generators.mla import (
     cards,
     decode,
     design_choice,
+    effort,
     exponentials,
     heads,
     memory,
@@ -166,4 +167,6 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-models": models.text,
     "mla-stages": stages.text,
     "merge-cost": merging.text,
+    "mla-effort": effort.table_of,
+    "mla-torch": effort.torch,
 }

@@ -42,7 +42,7 @@ def test_the_serving_grid_is_asked_for_where_its_kernels_run(site):
 
 
 def test_scripts_and_sessions_of_the_commands_are_there(site):
-    sessions = (repo_root() / "noxfile.py").read_text(encoding="utf-8")
+    sessions = (repo_root() / "src/mla_var3/app/sessions.py").read_text(encoding="utf-8")
     for want in wanting.wants(site, load("nvidia-h20")):
         if found := re.match(r"nox -s (\w+)", want.command):
             assert f'"{found[1]}"' in sessions
