@@ -15,6 +15,7 @@ from generators.mla import (
     memory,
     merging,
     models,
+    peers,
     stages,
 )
 from generators.mla.same_work import time_of
@@ -161,6 +162,7 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-multiprocessors": cards.multiprocessors,
     "mla-watts": cards.watts,
     "mla-cache": memory.cache,
+    "mla-saves": memory.saves,
     "mla-room": memory.room,
     "mla-exponentials": exponentials.text,
     "mla-energy": energy,
@@ -169,4 +171,5 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "merge-cost": merging.text,
     "mla-effort": effort.table_of,
     "mla-torch": effort.torch,
+    "mla-verdict": lambda site, _link: peers.verdict(site),
 }

@@ -9,7 +9,15 @@ import re
 from collections.abc import Callable, Mapping
 
 from generators.model.site import Site
-from generators.pages import analyses, citing, exercises, fitting, licences
+from generators.pages import (
+    analyses,
+    chosen_examples,
+    citing,
+    exercises,
+    fitting,
+    licences,
+    wanting,
+)
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 
@@ -23,6 +31,8 @@ def _exercise(name: str) -> Callable[[Site, Link], str]:
 #: What every workload has; analyses add their own as ``SENTENCES``.
 OWN: Mapping[str, Callable[[Site, Link], str]] = {
     "citation": citing.bibtex,
+    "wanted": wanting.everywhere,
+    "examples-scaled": chosen_examples.scaled,
     "which-gpu": fitting.cards,
     "origins": licences.designs,
     "packages": licences.packages,

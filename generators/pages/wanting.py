@@ -114,6 +114,29 @@ def section(site: Site, device: Device, link: Link) -> str:
     )
 
 
+def everywhere(site: Site, link: Link) -> str:
+    """A row per card: how much was measured there, and what of it is wanted first."""
+    rows = []
+    for device in site.devices:
+        if not device.is_compile_target or not (found := list(wants(site, device))):
+            continue
+        name = cell(device.name.removeprefix("NVIDIA ").partition(" (")[0])
+        page = link(f"knowledge/devices/{device.key}.toml")
+        first = found[0]
+        rows.append([
+            f"[{name}]({page}#what-is-wanted)",
+            str(_records(site, device)),
+            first.what,
+            code(first.command),
+        ])  # fmt: skip
+    rows.sort(key=lambda row: int(row[1]))
+    return table(
+        ["Card (all that is wanted, in order)", "Records", "First", "Command"],
+        rows,
+        right=["Records"],
+    )
+
+
 def found_by(device: Device) -> dict[str, list[str]]:
     """What people type who have such a card and would measure on it."""
     name = device.name.removeprefix("NVIDIA ").partition(" (")[0]
