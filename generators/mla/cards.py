@@ -293,7 +293,12 @@ def _smaller(site: Site, known: dict[str, Device], link: Link) -> str:
         "with data-parallel attention all 128 of DeepSeek-V3, with tensor parallelism 128 over "
         "the number of cards.",
         table(
-            ["Heads on the card", "Limit on an H20", f"On an {_short(usual)}", "An H20 takes"],
+            [
+                "Heads on the card",
+                "Limit on an H20",
+                f"On an {_short(usual)}",
+                "An H20 is, or takes",
+            ],
             rows,
         ),
         "Computed as above, for decode with one query token; several drafted tokens at once move "
