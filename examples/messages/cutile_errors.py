@@ -248,6 +248,37 @@ def rows(*shapes: tuple[int, int], dtype: torch.dtype = FP32) -> list:
     return [(shape, dtype) for shape in shapes]
 
 
+#: Values from outside of a kernel, as two kernels use them.
+FACTORS, TWICE = [2.0, 4.0], 2.0
+
+
+# "Cannot create constant from value of type list".
+@ct.kernel
+def outer_list(x, y):
+    """A list from outside of the kernel; so is a tensor or an array."""
+    ct.store(y, (0, 0), ct.load(x, (0, 0), (64, 64)) * FACTORS[0])
+
+
+@ct.kernel
+def outer_number(x, y):
+    """A number from outside of the kernel becomes a constant of it."""
+    ct.store(y, (0, 0), ct.load(x, (0, 0), (64, 64)) * TWICE)
+
+
+# "Undefined variable twice used".
+@ct.kernel
+def unknown_name(x, y):
+    """A name that is nowhere when the kernel is compiled."""
+    ct.store(y, (0, 0), ct.load(x, (0, 0), (64, 64)) * twice)  # noqa: F821
+
+
+@ct.kernel
+def known_name(x, y):
+    """A name of the kernel itself."""
+    twice = 2.0
+    ct.store(y, (0, 0), ct.load(x, (0, 0), (64, 64)) * twice)
+
+
 #: What the compiler says, the refused kernel, the mended one, and the arguments of both.
 CASES = {
     "is not a power of two": (
@@ -268,6 +299,8 @@ CASES = {
     "Implicit promotion of": (two_halves, in_float32, square(BF16, FP16, FP32)),
     "Directly indexing a tile is not supported": (sliced, extracted, rows((64, 64), (32, 64))),
     "is not supported in device code": (by_torch, by_cutile, square(FP32, FP32)),
+    "Cannot create constant from value of type": (outer_list, outer_number, square(FP32, FP32)),
+    "Undefined variable": (unknown_name, known_name, square(FP32, FP32)),
     "Unsupported syntax": (listed, tupled, square(FP32, FP32)),
 }  # fmt: skip
 

@@ -38,6 +38,23 @@ FOUND_BY = (
     "discount numbers for H100 PCIe", "H100 PCIe slower than SXM by how much",
     "was anything measured on a B200", "16 heads per card or 128",
 )  # fmt: skip
+#: Other words for its sections.
+SECTIONS: dict[str, list[str]] = {
+    "is-an-h20-a-bargain": [
+        "H20 for latent attention decode", "H20 against H100", "is an H20 good for MLA",
+        "H20 compute and bandwidth", "H20 at a discount", "H20 for DeepSeek decode",
+        "should we buy H20 cards", "is the H20 enough for decode", "H20 bargain",
+    ],
+    "does-a-layers-cache-fit-l2": [
+        "L2 size of H100 H200 B200", "L2 in MB by card", "how big is L2 on a B200",
+        "latents of a batch in L2", "keep the latent cache in L2", "tokens that fit L2",
+        "does the KV cache fit into L2", "latent cache between layers in L2",
+    ],
+}  # fmt: skip
+#: The card with much bandwidth and little arithmetic.
+THIN = "nvidia-h20"
+#: Bytes of a token's row: 512 latent and 64 rotary values in 16 bits, and FlashMLA's fp8 row.
+ROW, ROW_FP8 = (512 + 64) * 2, 656
 #: Cards whose limits are worked out, the one that all are compared with among them.
 COMPARED = ("nvidia-h100-sxm", "nvidia-h200-sxm", "nvidia-b200")
 BASE = "nvidia-h200-sxm"
@@ -65,6 +82,7 @@ def page(site: Site) -> Page:
             title="H100, H200 or B200: which card?",
             description="Cards side by side: memory, bandwidth, arithmetic, and what limits MLA",
             found_by=list(FOUND_BY),
+            sections=SECTIONS,
         ),
         "# H100, H200 or B200 for serving MLA models: which card?",
         _lead(site, known, link),
@@ -76,6 +94,8 @@ def page(site: Site) -> Page:
         _variants(known),
         "## What limits decode, and what limits prefill",
         _limits(compared),
+        _smaller(site, known, link),
+        _resident(known, link),
         _plain(site, compared, link),
     )
     return Page(PATH, content, None, ("MLA", "Which card"))
@@ -126,7 +146,7 @@ def rates(device: Device) -> Ceilings:
 
 _HEAD = [
     "Card", "SMs", "Memory", "Bandwidth", "bf16, dense", "fp8, dense", "Power limit",
-    "Times an H200's",
+    "Times an H200's", "L2",
     "Timed here?",
 ]  # fmt: skip
 
@@ -149,6 +169,7 @@ def _row(site: Site, device: Device, base: Device | None, link: Link) -> list[st
         _fp8(device),
         _stated(device, "tdp"),
         ratio,
+        _stated(device, "l2_size"),
         linked(site, link, f"results/{device.key}", f"{timed} records") if timed else "no",
     ]
 
@@ -266,6 +287,84 @@ def _limits(compared: list[Device]) -> str:
         "kernel that attains the published rates on both cards would gain. On an H200 the board's "
         "power lowers arithmetic below its published rate, so that with 128 heads real kernels are "
         "further from it than from the bandwidth.",
+    )
+
+
+def _smaller(site: Site, known: dict[str, Device], link: Link) -> str:
+    """What the card with little arithmetic is good for, by its heads."""
+    if not {THIN, COMPARED[0]} <= known.keys():
+        return ""
+    thin, usual = known[THIN], known[COMPARED[0]]
+    rows = []
+    for heads in HEADS:
+        own, other = _decode(thin, heads), _decode(usual, heads)
+        factor = other.time_us / own.time_us
+        said = f"{factor:.2g} times as fast" if factor >= 1 else f"{1 / factor:.2g} times as long"
+        rows.append([str(heads), _LIMITS[own.bound], _LIMITS[other.bound], said])
+    bound = _first_bound_by_arithmetic(thin)
+    a, b = rates(thin), rates(usual)
+    first = (
+        f"**A trap with {bound} heads on the card or more, a bargain below that**, as long as "
+        "memory is what counts. "
+        if bound
+        else ""
+    )
+    return sections(
+        "## Is an H20 a bargain?",
+        f"{first}It has {a.gbps / 1000:.3g} TB/s and {a.tflops:,.4g} TFLOP/s in bf16; an "
+        f"{cell(_short(usual))} has {b.gbps / 1000:.3g} and {b.tflops:,.4g}. So an H20 needs "
+        f"{a.ridge:.3g} FLOP per byte to keep its tensor cores as busy as its memory, the other "
+        f"{b.ridge:.3g}, and decode has about twice as many as there are heads on the card: "
+        "with data-parallel attention all 128 of DeepSeek-V3, with tensor parallelism 128 over "
+        "the number of cards.",
+        table(
+            [
+                "Heads on the card",
+                "Limit on an H20",
+                f"On an {_short(usual)}",
+                "An H20 is, or takes",
+            ],
+            rows,
+        ),
+        "Computed as above, for decode with one query token; several drafted tokens at once move "
+        "the limit to fewer heads. Prefill is arithmetic: there it takes "
+        f"{_prefill(thin, HEADS[-1]).time_us / _prefill(usual, HEADS[-1]).time_us:.2g} times as "
+        f"long. Nothing was timed on an H20 here; its machine code is that of an H100: "
+        f"[its map]({link(f'knowledge/devices/{THIN}.toml')}).",
+    )
+
+
+def _resident(known: dict[str, Device], link: Link) -> str:
+    """How many tokens of one layer's cache each card's L2 would hold."""
+    rows = []
+    for device in (known[key] for key in COMPARED if key in known):
+        try:
+            figure = device.figure("l2_size")
+        except DeviceFigureError:
+            continue
+        held = float(figure.value) * 1e6
+        rows.append([
+            f"[{cell(_short(device))}]({link(f'knowledge/devices/{device.key}.toml')})",
+            cell(f"{figure.value:,} {figure.unit}"),
+            f"{held / ROW:,.0f}",
+            f"{held / ROW_FP8:,.0f}",
+        ])  # fmt: skip
+    if not rows:
+        return ""
+    return sections(
+        "## Does a layer's cache fit L2?",
+        f"**Of a small batch yes, but it does not stay:** a token's row is {ROW:,} bytes per "
+        f"layer in 16 bits ({ROW_FP8} in FlashMLA's fp8), and each layer has its own rows. Until a "
+        "layer is reached again all other layers' rows and all weights have gone through L2. "
+        "Within one layer it helps who reads a row twice.",
+        table(
+            ["Card", "L2", "Tokens of one layer, 16 bits", "Tokens of one layer, fp8"],
+            rows,
+            right=["Tokens of one layer, 16 bits", "Tokens of one layer, fp8"],
+        ),
+        "All sequences together, if nothing else were in it (1 MB as 1,000,000 bytes). So 32 "
+        f"sequences of 4,096 tokens, {32 * 4096 * ROW / 1e6:,.0f} MB, fit none of them, and a "
+        "benchmark that repeats a small problem without a flush reads L2 and not memory.",
     )
 
 

@@ -12,6 +12,8 @@ from mla_var3.workloads.mla.regimes import Shape
 #: Layers of the model whose sizes are the defaults, and who says so.
 LAYERS = 61
 MODEL = "DeepSeek-V3 ([arXiv 2412.19437](https://arxiv.org/abs/2412.19437))"
+#: Where latent attention is told from the start.
+LEARN = "docs/learn/attention-and-mla.md"
 #: Heads of keys and values of a model with grouped queries, to compare with, and the term.
 GROUPS, GROUPED = 8, "docs/glossary/gqa.md"
 #: Tokens of a long context.
@@ -24,6 +26,17 @@ WEIGHTS = {
 #: Cards among which the weights are divided, and cards whose room is worked out.
 NODES = (8, 16)
 _GB = 1e9
+
+
+def saves(_site: Site, link: Link) -> str:
+    """What a latent cache saves, in a sentence for whoever does not know it."""
+    shape = Shape()
+    latent, whole = shape.k + shape.p, 2 * shape.h * shape.d + shape.p
+    return (
+        f"Latent attention ([MLA]({link(LEARN)})) keeps {latent} numbers per token and layer in "
+        f"{MODEL}, where keys and values of its {shape.h} heads would be {whole:,}: a "
+        f"{whole / latent:.0f}th."
+    )
 
 
 def cache(site: Site, link: Link) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from generators.model.site import Site
-from generators.pages import energy, fitting
+from generators.pages import energy, fitting, wanting
 from generators.write.page import Page
 from generators.write.text import cell, code, fold, meta, sections, table
 from mla_var3.campaign import contributing
@@ -18,7 +18,7 @@ from mla_var3.knowledge.evidence import Link
 #: Where cards are compared for whoever buys or rents one.
 CARDS = "generators/mla/cards.py"
 #: How times are sent.
-CONTRIBUTE = "docs/contribute.md"
+CONTRIBUTE = wanting.CONTRIBUTE
 #: Element types whose rates are shown.
 DTYPES = ("bfloat16", "float16", "float8")
 
@@ -163,7 +163,8 @@ def _device(site: Site, device: Device) -> Page:
         for dtype in DTYPES
         for what, stated in (("bound", device.bound), ("reference", device.ceilings))
     ]
-    kernels = _kernels(site, device, link)
+    kernels, wanted = _kernels(site, device, link), wanting.section(site, device, link)
+    begins = wanting.first(site, device)
     return Page(
         path,
         sections(
@@ -175,10 +176,12 @@ def _device(site: Site, device: Device) -> Page:
                     for what in ("memory bandwidth", "peak FLOPS", "ridge point", "datasheet")
                 ]
                 + (fitting.found_by(device) if device.is_compile_target else []),
+                **({"sections": wanting.found_by(device)} if wanted else {}),
             ),
             f"# {cell(device.name)}: its figures",
             _which_run(site, device, link, listed=bool(kernels)),
             cell(device.note),
+            wanted if begins else "",
             "## Rates",
             table(["Operands", "Rates", "Arithmetic", "DRAM", "Ridge point", "Kind"], rates),
             _power(site, device, link),
@@ -198,7 +201,7 @@ def _device(site: Site, device: Device) -> Page:
             "## The device",
             table(["", ""], [row for row in facts if row[1]]),
             _records(site, device, link),
-            _wanted(site, device, link),
+            "" if begins else wanted,
         ),
         source=_file(device),
         nav=("Devices", device.name),
@@ -276,26 +279,6 @@ def contributed(site: Site, key: str) -> list[str]:
         for one in found if one.device == key
     ]  # fmt: skip
     return [f"Contributed runs among the records: {', '.join(runs)}."] if runs else []
-
-
-def _wanted(site: Site, device: Device, link: Link) -> str:
-    """What of the standard set nobody timed on a device that kernels are compiled for."""
-    if not device.is_compile_target:
-        return ""
-    runs = (*site.runs, *site.earlier)
-    missing = contributing.wanted(device.key, [run.record for run in runs])
-    if not missing:
-        return ""
-    return sections(
-        "## What is wanted",
-        "Nobody timed these here. Who has this GPU can do so in at most ten minutes, by "
-        f"{_sending(site, link, code('nox -s contribute'))}, which leaves one "
-        "file and says how to send it.",
-        table(["Workload", "Problem"], [
-            [cell(one.layer), code(" ".join(f"{k}={v}" for k, v in one.fields.items()))]
-            for one in missing
-        ]),
-    )  # fmt: skip
 
 
 def _choices(device: Device) -> str:

@@ -38,12 +38,8 @@ WHAT = (
     "serves models with them, who chooses a card, and who wants to learn it. All but times works "
     "without a GPU."
 )
-
-#: What latent attention saves, for who does not know it; the page that it names works it out.
-SAVES = (
-    "Latent attention ([MLA]({page})) keeps 576 numbers per token and layer in DeepSeek-V3, where "
-    "keys and values of its 128 heads would be 32,832: a 57th."
-)
+#: Name of the sentence on what latent attention saves.
+_SAVES = "mla-saves"
 
 
 def places(site: Site) -> Mapping[str, str]:
@@ -104,10 +100,16 @@ def _hero(site: Site, link: Link) -> str:
     )
     return (
         f'<div class="hero" markdown="1">\n\n<div markdown="1">\n\n# {said}\n\n{WHAT}\n\n'
-        f"{SAVES.format(page=link('docs/learn/attention-and-mla.md'))}\n\n{same}\n\n"
+        f"{_saves(site, link)}\n\n{same}\n\n"
         f"{buttons}\n\n"
         f"</div>\n\n{stairs.figure(found, caption)}\n\n</div>"
     )
+
+
+def _saves(site: Site, link: Link) -> str:
+    """What a workload's form saves, for who does not know it; its analysis works it out."""
+    made = analyses.sentence(site, _SAVES)
+    return made(site, link) if made else ""
 
 
 def _at(problem: Mapping[str, Any]) -> str:

@@ -245,7 +245,14 @@ def staircase(site: Site, versions: list[Version], where: sweep.Setting) -> str:
     missing = [version.version for version in versions if version not in own]
     note = f" Not in that run: {', '.join(missing)}." if missing else ""
     at = problems.problem_of(own[best].record)
-    return bars.drawn(f"At {at}, one run of {column.day}.{note}", rows)
+    card = _card(site, where)
+    return bars.drawn(f"On {card}, at {at}, one run of {column.day}.{note}", rows)
+
+
+def _card(site: Site, where: sweep.Setting) -> str:
+    """The device of a ladder, as people call it."""
+    names = (device.name for device in site.devices if device.key == where.target)
+    return cell(next(names, where.target))
 
 
 def section(
@@ -290,7 +297,8 @@ def section(
         rows = sections(opened, _every_step(designs, link))
     return sections(
         staircase(site, designs[0], where) if every else "",
-        f"At {cell(where.conditions)}. One row per step. {_each_run(site, designs, where)} The "
+        f"On {_card(site, where)}, at {cell(where.conditions)}. One row per step. "
+        f"{_each_run(site, designs, where)} The "
         "verdict compares with the version before, or the nearest that a common run timed, over "
         "all problems measured.",
         rows,

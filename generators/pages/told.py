@@ -12,6 +12,8 @@ from generators.model.site import Site
 from generators.pages import (
     analyses,
     attention_examples,
+    chosen_examples,
+    citing,
     exercises,
     fitting,
     installing,
@@ -19,6 +21,7 @@ from generators.pages import (
     newest,
     open_next,
     toolchains,
+    wanting,
 )
 from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
@@ -33,6 +36,9 @@ def _exercise(name: str) -> Callable[[Site, Link], str]:
 #: What every workload has; analyses add their own as ``SENTENCES``.
 OWN: Mapping[str, Callable[[Site, Link], str]] = {
     "attention-examples": attention_examples.text,
+    "citation": citing.bibtex,
+    "examples-scaled": chosen_examples.scaled,
+    "wanted": wanting.everywhere,
     "which-gpu": fitting.cards,
     "origins": licences.designs,
     "packages": licences.packages,

@@ -100,3 +100,9 @@ def test_the_scripts_beside_the_calls_of_the_table_have_them() -> None:
         code = "\n".join((repo_root() / file).read_text("utf-8") for file in files)
         for call in re.findall(r"`([^`]+)`", calls):
             assert re.match(r"[\w.]+", call)[0].removeprefix("cute.arch.") in code, call
+
+
+def test_a_kernel_as_an_operator_of_torch_runs_and_has_a_fake() -> None:
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    done = run_script(repo_root() / "examples/first/custom_operator.py", (), Options(), "sm_90a")
+    assert (done.ended.error, done.diagnostics) == (None, [])

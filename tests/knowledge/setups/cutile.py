@@ -220,7 +220,30 @@ assert torch.equal(out.isneginf(), torch.ones(4, 32).tril(28) == 0)
                 "col = j * TILE_N + ct.arange(TILE_N, dtype=ct.int32)[None, :]\n"
                 "score = ct.zeros((4, TILE_N), ct.float32)",
             ),
-        )
+        ),
+        Setup(
+            TILE
+            + """
+QUERIES = 16
+
+
+@ct.kernel
+def kernel(out, keys: int):
+    first, last = 0, 15
+    row = ct.arange(16, dtype=ct.int32)[:, None]
+    # snippet
+            ct.store(out, (0, j), score)
+
+
+out = torch.ones(16, 64)
+run(kernel, out, 64)
+assert torch.equal(out.isneginf(), torch.ones(16, 64).tril(48) == 0)
+""",
+            (
+                "col = j * TILE_N + ct.arange(TILE_N, dtype=ct.int32)[None, :]\n"
+                "score = ct.zeros((16, TILE_N), ct.float32)",
+            ),
+        ),
     ],
     "a7-sub-16-mma-dimension": [Setup("h, s, b = 8, 2, 4\n# snippet\nassert rows == 8\n")],
     "a8-blind-dataflow-flip": [
@@ -790,6 +813,38 @@ assert out.item() == 1
                     "def attention(out): ct.store(out, (0,), ct.full((1,), 1, ct.float32))",
                 ),
             ),
+        )
+    ],
+    "fp8": [
+        Setup(
+            """
+import torch
+
+from mla_var3.workloads.mla.fp8 import fp8_rows
+
+z, kpe = torch.randn(2, 9, 512).bfloat16(), torch.randn(2, 9, 64).bfloat16()
+
+# snippet
+
+assert rows.shape == (2, 9, 656)
+assert torch.equal(rows, fp8_rows(z, kpe))
+"""
+        )
+    ],
+    "tma-descriptor": [
+        Setup(
+            """
+import torch
+
+tokens = 6
+
+# snippet
+
+assert stride == 584
+assert cache.shape == (6, 578)
+assert not cache.is_contiguous()
+""",
+            less=(('device="cuda"', 'device="cpu"'),),
         )
     ],
     "lse": [
