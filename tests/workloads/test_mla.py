@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mla_var3.devices import Ceilings, Machine
+from mla_var3.devices.model import all_devices
 from mla_var3.errors import PlanError
 from mla_var3.runtime import registry
 from mla_var3.workloads import Cost
@@ -25,7 +26,16 @@ from mla_var3.workloads.mla import (
     mixed_cost,
     seen_pairs,
 )
-from mla_var3.workloads.mla.problems import BOTTOM, FAR, HELD, LEVEL, MAX_EXTENT, TINY, held
+from mla_var3.workloads.mla.problems import (
+    BOTTOM,
+    FAR,
+    HELD,
+    LEVEL,
+    MANY,
+    MAX_EXTENT,
+    TINY,
+    held,
+)
 
 LATENT = registry.find("flash_mla").plan_class()
 DECOMPRESSED = registry.find("flash_attention").plan_class()
@@ -419,16 +429,35 @@ def test_at_edges_a_single_token_of_many_is_old_or_new():
 
 @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED, PREFIX])
 def test_at_an_edge_tiles_of_queries_end_with_tiles_of_keys(plan_class):
-    plan = plan_class().edges()[3]
+    (plan,) = [one for one in plan_class().edges() if one.p == 128]
     assert plan.causal
     assert plan.s > 2 * 64
     assert plan.t % 128 == 0
-    assert plan.p == 128
+
+
+@pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED, PREFIX])
+def test_at_an_edge_one_query_is_behind_whole_tiles(plan_class):
+    (plan,) = [one for one in plan_class().edges() if one.s > 1 and one.s % 128 == 1]
+    assert plan.causal
+    assert plan.t % 128 == 0
+
+
+@pytest.mark.parametrize(
+    ("design", "version", "forms"),
+    [("flash_mla_split_kv", "v2", 1), ("mla_var6_plus", "v2", 2), ("mla_shared_prefix", "v0", 2)],
+)
+def test_at_edges_keys_are_in_more_pieces_than_a_device_has_multiprocessors(design, version, forms):
+    edges = registry.find(f"{design}@cutile-dsl", version).plan_class()().edges()
+    many = [one for one in edges if set(one.split_counts().values()) == {MANY}]
+    assert len(many) == forms, "one for each form in which tokens are kept"
+    assert all(one.is_valid() and one.t == MANY * 64 for one in many)
+    cards = (device.sm_count for device in all_devices() if device.key.startswith("nvidia"))
+    assert max(cards) < MANY
 
 
 @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
 def test_at_an_edge_whole_tiles_of_rows_see_no_key(plan_class):
-    plan = plan_class().edges()[4]
+    (plan,) = [one for one in plan_class().edges() if one.s > one.t]
     assert plan.causal
     assert plan.s - plan.t > 256, "as many rows as clusters share keys for"
     assert plan.t > 1, "and some see one"
@@ -441,8 +470,8 @@ def test_none_is_new_of_a_problem_whose_mask_hides_keys():
 
 
 def test_at_edges_values_are_tiny_or_large_and_scores_jump():
-    tiny, jumping, large, *_ = LATENT().edges()
-    assert (tiny.level, tiny.dtype) == (TINY, "bf16")
+    tiny, jumping, large, other, *_ = LATENT().edges()
+    assert (tiny.level, tiny.dtype) == (other.level, other.dtype) == (TINY, "bf16")
     assert (large.level, large.dtype) == (LEVEL, "fp16")
     assert jumping.jumps
     assert jumping.h > len(ladder.RUNGS)
@@ -579,6 +608,22 @@ def test_the_last_query_of_every_other_head_jumps(design, version, fields):
         # So many keys are above the jump.
         assert rung < found < rung + math.log2(300)
     assert ((lse - other)[-1, 1::2].abs() < 1.0).all()
+
+
+def test_a_single_key_may_be_above_the_jump_a_tile_later():
+    all_of_them, one = (ladder.second_half(320, jumps) for jumps in (1, 2))
+    assert one.nonzero().flatten().tolist() == [256]
+    assert all_of_them.nonzero().flatten().tolist() == [*range(192, 320)]
+
+
+@pytest.mark.parametrize("version", ["flash_mla@cutile-dsl", "flash_mla@cute-dsl"])
+def test_queries_before_the_last_jump_where_a_single_head_rises(version):
+    fields = {"b": 1, "h": 1, "s": 20, "t": 300, "jumps": 2}
+    plan = registry.find(version).plan_class()(rise=FAR, **fields)
+    lse = plan.reference_fn(*plan.prepare_inputs())["lse"].reshape(20) / math.log(2)
+    for found, rung in zip(lse[1:19], ladder.RUNGS, strict=True):
+        # Those below the jump weigh together 300, which counts after a small one.
+        assert found == pytest.approx(math.log2(2.0**rung + 300), abs=0.6)
 
 
 def test_of_a_shared_prefix_scores_jump_to_the_prefix_too():

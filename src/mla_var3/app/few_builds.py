@@ -19,6 +19,7 @@ from mla_var3.app.builds import HAS, Built, Feature, built, flags_of, turns_of
 from mla_var3.runtime import cases
 from mla_var3.runtime.cases import Case
 from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.tiling import Tiling
 from mla_var3.runtime.unreached import Reaching
 
 #: Problems by chance of which the builds are chosen, and the steps that one may take.
@@ -28,6 +29,10 @@ DRAWN, STEPS_DRAWN = 40, 90
 MORE_BUILDS, FEWER_PROBLEMS = 2, 8
 #: Steps of a problem that is there for a value of what plans decide, where one so short shows it.
 FEW_STEPS = 60
+#: What a count exceeds that could be no power of two as well.
+LEAST_COUNT = 2
+#: Steps of a problem that is short.
+SHORT = 5
 #: Problems beside one that is there for a value of what plans decide, and sizes drawn for these.
 BESIDE, SIZES_BESIDE = 2, 8
 #: How many new magnitudes it is worth that multiprocessors are few.
@@ -82,7 +87,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
     return [
         dataclasses.replace(
             one.case,
-            plan=one.case.plan if place else _deep(one.case.plan),
+            plan=one.case.plan if place else _deep(one.case.plan, number),
             build=number,
             runs=2 if place in again else 1,
         )
@@ -95,21 +100,38 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
 def _at_ends(one: Built, picked: Sequence[Sequence[Built]]) -> Built:
     """The same with an end of each number of its tilings that is not whole, such as a lag.
 
-    One that no build has had; the first build keeps its numbers.
+    One that no build has had; the first build keeps its numbers. And where all had a power of two
+    for a count, such as places of a ring, with one less, if it can be: a remainder taken by a mask
+    would be right for all others.
     """
-    plan, tilings = one.case.plan, dict(one.tilings)
+    plan = one.case.plan
     for stage, tiling in one.tilings.items():
         had = [those[0].tilings[stage] for those in picked if stage in those[0].tilings]
-        for name in (f.name for f in dataclasses.fields(tiling) if type(f.default) is float):
-            known = {getattr(each, name) for each in had}
-            if getattr(tiling, name) in known:
-                others = cases.ends(tilings[stage], name, plan)
-                new = (each for each in others if getattr(each, name) not in known)
-                tilings[stage] = next(new, tilings[stage])
-    if tilings == one.tilings:
-        return one
-    other = built(dataclasses.replace(one.case, plan=dataclasses.replace(plan, tilings=tilings)))
-    return one if other is None else other
+        for field in dataclasses.fields(tiling) if had else ():
+            known = {getattr(each, field.name) for each in had}
+            own = one.tilings[stage]
+            if type(field.default) is float and getattr(own, field.name) in known:
+                others = cases.ends(own, field.name, plan)
+                new = [each for each in others if getattr(each, field.name) not in known]
+            else:
+                new = _odd(own, field.name, known)
+            tried = (_with(one, {**one.tilings, stage: each}) for each in new)
+            one = next((other for other in tried if other is not None), one)
+    return one
+
+
+def _with(one: Built, tilings: Mapping[str, Any]) -> Built | None:
+    plan = dataclasses.replace(one.case.plan, tilings=dict(tilings))
+    return built(dataclasses.replace(one.case, plan=plan))
+
+
+def _odd(tiling: Tiling, name: str, known: set[Any]) -> list[Tiling]:
+    """The tiling with one less of a count, where it and all that were known are powers of two."""
+    value = getattr(tiling, name)
+    numbers = [x for x in (*known, value) if type(x) is int]
+    if type(value) is not int or value <= LEAST_COUNT or any(x & (x - 1) for x in numbers):
+        return []
+    return [dataclasses.replace(tiling, **{name: value - 1})]
 
 
 def _kind(one: Built) -> frozenset[Feature]:
@@ -131,8 +153,9 @@ def _cost(picked: Sequence[Sequence[Built]], plan: KernelPlan) -> tuple[int, int
 
 
 def _launched_twice(those: Sequence[Built]) -> set[int]:
-    """Which problems of a build are launched twice: not the first; the next, or the shortest.
+    """Which problems of a build are launched twice: not the first; the next, and the short ones.
 
+    Of those many blocks have no work, and end, or begin the next launch, ahead of others.
     And the one of an item that many multiprocessors share: what they count for each other has to
     be as before. A problem that a version names can be longer than all others together.
     """
@@ -140,7 +163,8 @@ def _launched_twice(those: Sequence[Built]) -> set[int]:
     usual = [place for place in rest if those[place].steps <= MOST_STEPS]
     usual = usual or sorted(rest, key=lambda place: those[place].steps)
     wide = [x for x in rest if those[x].case.plan.target.sm_count == WIDE_SMS]
-    return {*usual[:1], *wide[:1]}
+    short = [place for place in rest if those[place].case.plan.steps() <= SHORT]
+    return {*usual[:1], *wide[:1], *short}
 
 
 def as_named(plan: KernelPlan, one: Reaching) -> KernelPlan:
@@ -152,10 +176,16 @@ def _on_device(plan: KernelPlan, one: Reaching) -> KernelPlan:
     return plan if one.sms is None else cases.on_device_of(plan, one.sms)
 
 
-def _deep(plan: KernelPlan) -> KernelPlan:
-    """A problem of many steps with what takes many to show, such as a maximum that rises."""
-    fields = {f.name: f.metadata["deep"] for f in dataclasses.fields(plan) if "deep" in f.metadata}
-    return dataclasses.replace(plan, **fields)
+def _deep(plan: KernelPlan, number: int) -> KernelPlan:
+    """A problem of many steps with what takes many to show, such as a maximum that rises.
+
+    Args:
+        plan: The problem.
+        number: Of its build; builds take what there is by turns.
+    """
+    deep = {f.name: f.metadata["deep"] for f in dataclasses.fields(plan) if "deep" in f.metadata}
+    values = {name: those[number % len(those)] for name, those in deep.items()}
+    return dataclasses.replace(plan, **values)
 
 
 def _add(plan: KernelPlan, values: Mapping[str, Any], picked: list[list[Built]]) -> None:

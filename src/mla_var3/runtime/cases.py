@@ -33,6 +33,10 @@ SEED, CANDIDATES, MOST_DRAWS = 20, 12, 20
 MOST_ON = 16
 #: Blocks of one that is made, of all its launches: about a second on one core.
 MOST_BLOCKS = 2000
+#: Steps of one at an edge that is run under tilings by default alone.
+LONG = 100
+#: And of one at an edge, of which there are few.
+MOST_BLOCKS_OF_AN_EDGE = 2 * MOST_BLOCKS
 #: Multiprocessors of the device that problems are made for: of few, each has several rounds.
 SMS = (None, None, 2, 5)
 #: And of the device that problems at edges are run on too.
@@ -86,15 +90,17 @@ def _edges(plan: KernelPlan) -> Iterator[Case]:
     not with those of another. And on few multiprocessors, which blocks share by what there is.
     """
     for one in plan.edges():
-        if not _is_possible(one, MOST_BLOCKS):
+        if not _is_possible(one, MOST_BLOCKS_OF_AN_EDGE):
             continue
         ways: list[tuple[Sizes, KernelPlan]] = [
             ("default", one), ("tuned", tuned(one, 0)), ("doubled", resized(one, "doubled")),
             *(("uneven", other) for other in _uneven(one)),
         ]  # fmt: skip
+        if one.steps() > LONG:
+            del ways[1:]
         had: list[list[Tiling]] = []
         for sizes, other in ways:
-            if _is_possible(other, MOST_BLOCKS) and (own := _tilings(other)) not in had:
+            if _is_possible(other, MOST_BLOCKS_OF_AN_EDGE) and (own := _tilings(other)) not in had:
                 yield Case(other, sizes, ORDERS[len(had) % len(ORDERS)])
                 had.append(own)
         few = on_device_of(one, FEW_SMS)

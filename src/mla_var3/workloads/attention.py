@@ -72,12 +72,13 @@ class AttentionProblem(Problem):
     def edges(self) -> list[Self]:
         """Many heads, whose last tile of keys lacks a single one; tiles that end with the mask.
 
-        Values are large in the first, and tiny in the other.
+        Or one query is behind them. Values are large in the first, and tiny in the second.
         """
-        short, square = 2 * USUAL_TILE - 1, 4 * USUAL_TILE
+        short, square, behind = 2 * USUAL_TILE - 1, 4 * USUAL_TILE, 2 * USUAL_TILE + 1
         return [
             dataclasses.replace(self, b=1, h=19, s=1, t=short, level=LEVEL),
             dataclasses.replace(self, b=1, h=2, s=130, t=square, causal=True, level=TINY),
+            dataclasses.replace(self, b=1, h=2, s=behind, t=square, causal=True),
         ]
 
     def vast(self) -> list[Self]:

@@ -30,12 +30,21 @@ def ramp(length: int) -> torch.Tensor:
     return torch.linspace(0.0, 1.0, length)
 
 
-def second_half(length: int) -> torch.Tensor:
-    """Which keys are above the jump: from the first tile on that begins behind the middle."""
+def second_half(length: int, jumps: int = 1) -> torch.Tensor:
+    """Which keys are above the jump: from the first tile on that begins behind the middle.
+
+    Args:
+        length: How many keys there are.
+        jumps: 1 for all of these; 2 for the first of the next tile alone: what all others weigh
+            then counts after a small jump too.
+    """
     import torch
 
     half = -(-(length // 2) // USUAL_TILE) * USUAL_TILE
-    return torch.arange(length) >= (half if half < length else length // 2)
+    half = half if half < length else length // 2
+    if jumps == 1:
+        return torch.arange(length) >= half
+    return torch.arange(length) == (half + USUAL_TILE if half + USUAL_TILE < length else half)
 
 
 def climb(queries: torch.Tensor, scale: float, first: int = FIRST, skip: int = 0) -> None:

@@ -171,7 +171,7 @@ class PagedLatentProblem(LatentProblem):
                 cache[own, :, : self.k] = self._leveled(z, q[long, ..., : self.k])
             for i in range(self.b if self.jumps else 0):
                 own = table[i, : counts[i]].long()
-                above = ladder.second_half(keys[i])
+                above = ladder.second_half(keys[i], self.jumps)
                 above = torch.nn.functional.pad(above, (0, counts[i] * page - keys[i]))
                 rotary = cache[own, :, self.k :]
                 ladder.steps(rotary, above.view(counts[i], page).to(cache.device))
@@ -193,7 +193,8 @@ class PagedLatentProblem(LatentProblem):
         """Scale queries, and spread and shift the scores of the last one."""
         q[..., : self.k] *= (self.d_qk / (self.k + self.p)) ** 0.5
         q[:, -1] *= 0.0 if self.shift == BOTTOM else self.spread
-        q[:, -1, self._jumping()] = 0.0
+        jumping = q.transpose(1, 2)[:, *self._jumpers()]
+        jumping.zero_()
         if self.shift:
             cache[..., self.k] = self._key_of_shift()
             q[:, -1, :, self.k] = self._shift_of_heads() / self.scale / self._key_of_shift()
@@ -201,7 +202,7 @@ class PagedLatentProblem(LatentProblem):
             cache[..., self.k + 1] = ladder.ramp(cache.shape[-2])
             q[:, -1, -1, self.k + 1] = self.rise / self.scale
         if self.jumps:
-            ladder.climb(q[:, -1, self._jumping(), self.k :], self.scale)
+            ladder.climb(jumping[..., self.k :], self.scale)
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         import torch

@@ -14,6 +14,7 @@ from mla_var3.workloads.mla.costs import MIX, best_new_tokens, flash_attention_c
 from mla_var3.workloads.mla.problems import (
     HEADS,
     LATENTS,
+    MANY,
     OLD,
     QUERIES,
     MlaProblem,
@@ -117,10 +118,14 @@ class MixedProblem(MlaProblem):
         return {"n": 100 if tile == 1 else 2 * tile}  # 0: none is decompressed
 
     def edges(self) -> list[Self]:
-        """Of many tokens a single one is old, or new: what work each part has shares blocks."""
+        """Of many tokens a single one is old, or new: what work each part has shares blocks.
+
+        And all are new, in many pieces.
+        """
         t = 5 * USUAL_TILE
         few = (dataclasses.replace(self, b=1, h=3, s=1, t=t, n=n) for n in (t - 1, 1))
-        return [*super().edges(), *few]
+        cut = self._pieces(n=MANY * USUAL_TILE)
+        return [*super().edges(), *few, *([dataclasses.replace(self, **cut)] if cut else ())]
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         n, t = (values.get(name, getattr(self, name)) for name in ("n", "t"))

@@ -108,6 +108,8 @@ def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
     return decorate
 
 
+#: Pieces of keys that are more than a merge may count on.
+MANY = 200
 #: Of how many places of a list one names no token, where some do.
 STRAY = 7
 #: Values for problems made for ``check``: dimensions, and tokens that are kept in another form.
@@ -153,10 +155,10 @@ class MlaProblem(Problem):
     )
     #: By how much scores of the last query of the last head rise from the first key to the last, so
     #: that each tile has a new maximum; ``check`` sets it where tiles are many.
-    rise: float = dataclasses.field(default=0.0, metadata={"hidden": True, "deep": FAR})
-    #: Whether scores of the last query of every other head jump in the middle of the keys, 0 or 1;
-    #: see ``ladder``.
-    jumps: int = dataclasses.field(default=0, metadata={"hidden": True, "deep": 1})
+    rise: float = dataclasses.field(default=0.0, metadata={"hidden": True, "deep": (FAR,)})
+    #: Whether and how scores of the last query of every other head jump in the middle of the keys,
+    #: 0 to 2; see ``ladder``.
+    jumps: int = dataclasses.field(default=0, metadata={"hidden": True, "deep": (2, 1)})
     #: Factor on latents and values, which then are all negative, as far as their type holds it; 0
     #: for usual ones. Where it is large, queries ask for rotary parts alone: scores as large would
     #: be rounded too much.
@@ -200,24 +202,38 @@ class MlaProblem(Problem):
         That key is the first of a tile of any usual length, and 1 / s is below what it should be in
         fp32, so that a product with it gets heads wrong. Or a last tile lacks a single key, or
         whole tiles end in the middle of one twice as long, or tiles of queries end with tiles of
-        keys, over wide heads where there are such. Or whole tiles of rows see no key at all, of
-        which none is kept in another form. Some have scores that jump, large values in fp16, or
-        tiny ones.
+        keys, over wide heads where there are such, or one query behind them. Or whole tiles of rows
+        see no key at all, of which none is kept in another form. Some have scores that jump, large
+        values in fp16, or values far outside its range; some are cut into many pieces.
         """
         thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
-        short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1}
-        whole = thin | {"h": 3, "t": 3 * USUAL_TILE, "level": LEVEL}
+        short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1, **self._cut()}
+        tiles = thin | {"h": 3, "t": 3 * USUAL_TILE, **self._cut(USUAL_TILE)}
+        whole = tiles | {"level": LEVEL}
+        tiny = tiles | {"h": 4, "dtype": "bf16", "level": TINY}
         square = {"b": 1, "h": 2, "s": 130, "t": 4 * USUAL_TILE, **self._cut(USUAL_TILE)}
         square |= {"causal": True}
         ways: list[list[dict[str, Any]]] = [
             [{"b": 1, "h": 5, "s": 141, "t": 270, **self._cut(), "causal": True, "level": TINY}],
             [short | half, short],
             [whole | half, whole],
+            [tiny],
             [square | {"p": 128}, square],
+            [square | {"s": 2 * USUAL_TILE + 1, **self._cut(0)}],
             [{"b": 1, "h": 1, "s": 300, "t": 5, "causal": True, **self._cut(0)}],
+            [self._pieces(**self._cut(0))],
         ]
-        made = ([dataclasses.replace(self, **one) for one in those] for those in ways)
+        made = ([dataclasses.replace(self, **one) for one in those if one] for those in ways)
         return [one for those in made for one in [x for x in those if x.is_valid()][:1]]
+
+    def _pieces(self, **cut: Any) -> dict[str, Any]:
+        """One row over as many pieces of keys as no device has multiprocessors, each of a tile.
+
+        Nothing where a problem does not say into how many pieces keys are cut.
+        """
+        counts = {name: MANY for name in self.problem() if name.endswith("splits")}
+        sizes = {"b": 1, "h": 1, "s": 1, "t": MANY * USUAL_TILE, "causal": False}
+        return sizes | cut | counts if counts else {}
 
     def _cut(self, tile: int = 1) -> dict[str, Any]:
         """Where the tokens of an edge are cut, by field; nowhere, unless a problem has parts.
@@ -239,8 +255,8 @@ class MlaProblem(Problem):
         return dataclasses.replace(self, b=items, h=h, s=1, t=sms * USUAL_TILE)
 
     def in_turn(self, rows: int) -> Self | None:
-        """Three sequences of five tiles of keys."""
-        return dataclasses.replace(self, b=3, h=rows, s=1, t=5 * USUAL_TILE)
+        """Three sequences of five tiles of keys, of which the last raises maxima."""
+        return dataclasses.replace(self, b=3, h=rows, s=1, t=5 * USUAL_TILE, jumps=2)
 
     def tolerance(self, output: str) -> Tolerance:
         beyond = max(abs(self.shift) - FAR, 0.0)
@@ -320,12 +336,18 @@ class MlaProblem(Problem):
         if not queries[0].is_meta:
             for x in queries:
                 x[:, :, -1] *= 0.0 if self.shift == BOTTOM else self.spread
-                x[:, self._jumping(), -1] = 0.0
+                x[:, *self._jumpers()] = 0.0
         return queries
 
     def _jumping(self) -> slice:
         """Heads whose scores jump: every other one, but never the last, whose scores rise."""
         return slice(0, self.h - bool(self.rise) if self.jumps else 0, 2)
+
+    def _jumpers(self) -> tuple[slice, int | slice]:
+        """Heads and queries whose scores jump; queries before the last where that one's rise."""
+        if self.jumps and self.rise and self.h == 1:
+            return slice(0, 1), slice(max(self.s - 1 - len(ladder.RUNGS), 0), self.s - 1)
+        return self._jumping(), -1
 
     def _key_of_shift(self) -> float:
         """What keys have where the last query has the shift."""
@@ -350,8 +372,8 @@ class MlaProblem(Problem):
             kpe[..., 1] = ladder.ramp(kpe.shape[-2])
             qpe[:, -1, -1, 1] = self.rise / self.scale
         if self.jumps:
-            ladder.climb(qpe[:, self._jumping(), -1], self.scale)
-            ladder.steps(kpe, ladder.second_half(kpe.shape[-2]))
+            ladder.climb(qpe[:, *self._jumpers()], self.scale)
+            ladder.steps(kpe, ladder.second_half(kpe.shape[-2], self.jumps))
         return kpe
 
     def _leveled(self, values: torch.Tensor, *queries: torch.Tensor) -> torch.Tensor:

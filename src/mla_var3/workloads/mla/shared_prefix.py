@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
-from mla_var3.workloads.base import Cost, option
+from mla_var3.workloads.base import USUAL_TILE, Cost, option
 from mla_var3.workloads.mla import ladder
 from mla_var3.workloads.mla.costs import MIX, best_prefix_tokens, flash_mla_cost, prefix_cost
 from mla_var3.workloads.mla.problems import (
     HEADS,
     LATENTS,
+    MANY,
     OLD,
     MlaProblem,
     attention_reference,
@@ -72,6 +73,12 @@ class SharedPrefixProblem(MlaProblem):
     def _cut(self, tile: int = 1) -> dict[str, Any]:
         shared, prefix = (100, 70) if tile == 1 else (tile, tile)
         return {"groups": 1, "shared": shared, "prefix": prefix}
+
+    def edges(self) -> list[Self]:
+        """Many pieces of a prefix too, of which all tokens are shared."""
+        t = MANY * USUAL_TILE
+        cut = self._pieces(groups=1, shared=t, prefix=t)
+        return [*super().edges(), *([dataclasses.replace(self, **cut)] if cut else ())]
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         names = ("s", "t", "causal", "shared", "prefix")

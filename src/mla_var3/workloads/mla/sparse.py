@@ -69,7 +69,7 @@ class SparseLatentProblem(MlaProblem):
     holes: int = dataclasses.field(default=0, metadata={"hidden": True})
     #: Whether some places name a token past the end of the cache, and so none, and the cache holds
     #: no numbers where no list names a token.
-    stray: bool = dataclasses.field(default=False, metadata={"hidden": True, "deep": True})
+    stray: bool = dataclasses.field(default=False, metadata={"hidden": True, "deep": (True,)})
 
     #: Whether all tokens that lists name lie far behind the cache's beginning, where it is empty; 0
     #: or 1.
@@ -190,7 +190,7 @@ class SparseLatentProblem(MlaProblem):
         import torch
 
         late = torch.zeros(pages * self.page, dtype=torch.bool)
-        places = listed[ladder.second_half(len(listed))].long()
+        places = listed[ladder.second_half(len(listed), self.jumps)].long()
         late[places[places >= 0]] = True
         return late.view(pages, self.page)
 
