@@ -179,8 +179,9 @@ def test_more_workers_than_a_gpu_has_get_no_work():
 
 
 @pytest.mark.exhaustive
-def test_the_device_keeps_the_order_of_very_many_as_the_host():
-    lengths = [64 * (1 + 7 * i % 5) for i in range(cutting.MOST + 3)]
+@pytest.mark.parametrize("more", [0, 3], ids=["the most that are sorted", "more"])
+def test_the_device_keeps_the_order_of_very_many_as_the_host(more):
+    lengths = [64 * (1 + 7 * i % 5) for i in range(cutting.MOST + more)]
     tiles = [n // 64 for n in lengths]
     assert scheduled(lengths, 3) == fitted_cuts(tiles, 3, COSTS)
 
