@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from statistics import geometric_mean
 
+from generators.mla import served
 from generators.mla.same_work import PEERS, time_of
 from generators.model import problems, targets
 from generators.model.choice import Pair, alike, kernel_of, pair_of
@@ -31,7 +32,7 @@ FOUND_BY = (
     "decode at 128k context", "few sequences long context", "best kernel for DeepSeek decode",
     "serve DeepSeek on H100", "fastest kernel on Hopper", "kernel recommendation",
     "large batch decode kernel", "which version of flash_mla to take",
-    "v20, v21 or v22 for serving",
+    "v20, v21 or v22 for serving", "v22, v23 or v24 for serving", "what the server calls launch",
     "fastest at batch one", "fastest kernel for a batch of one",
     "kernel for MTP", "decode with 2 to 4 query tokens", "speculative decoding kernel time",
     "which kernel for my server", "best MLA decode kernel", "which version should I deploy",
@@ -70,7 +71,7 @@ def page(site: Site) -> Page | None:
             found_by=list(FOUND_BY),
         ),
         "# Which decode kernel on an H100 or H200?",
-        _verdict(version, pairs, few, link),
+        _verdict(site, version, pairs, few, link),
         _on_h100(site, pairs, link),
         f"## With up to {FEW} sequences" if few else "",
         _table(few, version, link),
@@ -93,10 +94,11 @@ def sizes(pair: Pair) -> dict[str, int]:
 
 
 def best_known(site: Site) -> tuple[Version, list[Pair]] | None:
-    """The version whose times are the smallest share of the library's, with a pair per problem.
+    """The version to take, with a pair per problem: the one that the calls of a server launch.
 
-    Of those that were timed beside it at half as many problems as any, so that none is taken for
-    a few that suit it.
+    It has to be timed beside the library at half as many problems as any; else, of those that
+    are, it is the one whose times are the smallest share of the library's. Versions were timed at
+    different problems, so that their shares alone do not say which is the faster one.
     """
     return site.once(_best_known)
 
@@ -106,7 +108,9 @@ def _best_known(site: Site) -> tuple[Version, list[Pair]] | None:
     if not found:
         return None
     enough = max(len(pairs) for pairs in found.values()) / 2
-    best = min((k for k in found if len(found[k]) >= enough), key=lambda k: _share(found[k]))
+    many = [kernel for kernel in found if len(found[kernel]) >= enough]
+    called = [kernel for kernel in many if kernel == served.kernel(site)]
+    best = min(called or many, key=lambda kernel: _share(found[kernel]))
     version = site.version_of(found[best][0][0])
     assert version is not None  # Others do not suit.
     return version, sorted(found[best], key=_order)
@@ -158,7 +162,9 @@ def _order(pair: Pair) -> tuple[int, ...]:
     return found["s"], found["b"], -found["h"], found["t"]
 
 
-def _verdict(version: Version, pairs: list[Pair], few: list[Pair], link: Link) -> str:
+def _verdict(
+    site: Site, version: Version, pairs: list[Pair], few: list[Pair], link: Link
+) -> str:
     peer = next(iter(PEERS.values()))
     name = f"[{cell(version.key)}]({link(repo_name(version.path))})"
     where = sorted({targets.target_name(mine.record.target) for mine, _ in pairs})
@@ -170,9 +176,17 @@ def _verdict(version: Version, pairs: list[Pair], few: list[Pair], link: Link) -
         f", {_share(few):.2f} at the {len(few)} with up to {FEW} sequences" if few else "",
         f". At the worst it is {said(worst[1].total.median_us, worst[0].total.median_us)} "
         f"({cell(str(problems.problem_of(worst[0].record)))}).",
-        f" A server calls it [in place of {peer}]({link(SERVING)}).",
+        f" {_launched(site, version)} [in place of {peer}]({link(SERVING)}).",
     ]
     return "".join(told)
+
+
+def _launched(site: Site, version: Version) -> str:
+    """What a server calls, where it is another version too."""
+    kernel = served.kernel(site)
+    if kernel is None or kernel == (version.language, version.design, version.version):
+        return "A server calls it"
+    return f"These are records of {version.version}; a server calls {kernel[-1]}"
 
 
 def _several(site: Site, version: Version, pairs: list[Pair], link: Link) -> str:

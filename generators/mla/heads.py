@@ -37,7 +37,7 @@ def text(site: Site, link: Link) -> str:
 
 
 def _row(heads: int, pairs: list[Pair], link: Link) -> list[str]:
-    mine, theirs = shown = min(pairs, key=_from_usual)
+    mine, theirs = shown = min(pairs, key=from_usual)
     sizes = decode.sizes(shown)
     lengths = mine.record.problem.get("lengths")
     return [
@@ -51,7 +51,7 @@ def _row(heads: int, pairs: list[Pair], link: Link) -> list[str]:
     ]
 
 
-def _from_usual(pair: Pair) -> tuple[object, ...]:
+def from_usual(pair: Pair) -> tuple[object, ...]:
     """How far a problem is from the one that most pages quote."""
     sizes = decode.sizes(pair)
     lengths = pair[0].record.problem.get("lengths")

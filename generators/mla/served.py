@@ -10,6 +10,8 @@ from mla_var3.knowledge.evidence import Link
 
 #: The module whose kernels ``mla_var3.serving`` launches; the design is named by its folder.
 SOURCE = "kernels/cute_python/mla/flash_mla/served.py"
+#: Language and design of that folder.
+_DESIGN = ("cute-dsl", "flash_mla")
 _IMPORTED = re.compile(r"^from \S+\.flash_mla_(v\d+)\.flash_mla_\1 import", re.MULTILINE)
 
 
@@ -23,6 +25,11 @@ def version(site: Site) -> str:
     if len(named) != 1:
         raise KnowledgeError(f"{SOURCE} imports {len(named)} versions, needs exactly 1")
     return named.pop()
+
+
+def kernel(site: Site) -> tuple[str, str, str] | None:
+    """Language, design and version; None in a tree without the calls."""
+    return (*_DESIGN, version(site)) if (site.root / SOURCE).exists() else None
 
 
 def text(site: Site, link: Link) -> str:

@@ -96,7 +96,8 @@ def _hero(site: Site, link: Link) -> str:
     apart = " Runs stand apart: times compare within one." if len(found) > 1 else ""
     caption = (
         "Latent attention on an NVIDIA H200: 32 sequences, 128 heads, one query token, 4,096 "
-        f"cached tokens, bf16. Ours reads one contiguous cache here, FlashMLA pages.{apart}"
+        f"cached tokens, bf16. Ours reads one contiguous cache here, FlashMLA pages in "
+        f"random order.{apart}"
     )
     return (
         f'<div class="hero" markdown="1">\n\n<div markdown="1">\n\n# {said}\n\n{WHAT}\n\n'

@@ -121,6 +121,16 @@ def _version_link(version: Version, link: Link) -> str:
     return f"[{version.version}]({link(repo_name(version.path))})"
 
 
+def diff_of(before: Version) -> str:
+    """The section with the changed lines alone, on the page of the version after this one."""
+    return f"#what-changed-in-the-code-since-{before.version}"
+
+
+def _diff_link(before: Version | None, version: Version, link: Link) -> str:
+    """The way to what changed since the version before; nothing for the first."""
+    return f" [diff]({link(repo_name(version.path))}{diff_of(before)})" if before else ""
+
+
 def design_link(version: Version, link: Link) -> str:
     """The design of a version, linked to its page."""
     return f"[{cell(design_title(version))}]({link(repo_name(version.path.parents[1]))})"
@@ -315,20 +325,23 @@ def _timeline(site: Site, versions: list[Version], link: Link) -> str:
     entries = {entry.version: entry for entry in devlog.entries} if devlog else {}
     archs = compiled_for(versions[0])
     rows = []
-    for version in versions:
+    for before, version in zip([None, *versions], versions, strict=False):
         entry = entries.get(version.version)
         verdict = ("negative: " if entry.negative else "") + cell(entry.verdict) if entry else ""
         runs = site.runs_of(version)
         none = "" if any(registers_and_spills(runs, arch) for arch in archs) else "no record"
         rows.append(
             [
-                _version_link(version, link),
+                _version_link(version, link) + _diff_link(before, version, link),
                 (f"**{verdict}**<br>" if verdict else "") + cell(docstring(version.path)),
                 *(registers_and_spills(runs, arch) or none for arch in archs),
             ]
         )
     compiled = [f"{arch}: registers, spills" for arch in archs]
     return sections(
+        "*diff* leads to only what changed in the code since the version before."
+        if len(versions) > 1
+        else "",
         table(["Version", "Verdict, and what it shows", *compiled], rows),
         "Registers and spill instructions are the largest over all stages and problems compiled. "
         "A cell is empty where no record has that arch: not compiled, or not for it."

@@ -16,6 +16,7 @@ from generators.pages.kernels import (
     also_typed,
     compiled_for,
     design_link,
+    diff_of,
     language_title,
     own_files,
     run_version,
@@ -69,7 +70,6 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
     story = devlogs.entry(devlog, version.version, site.catalogue, link) if devlog else None
     found = compare.nearest(site, version)
     sources = own_files(version)
-    neighbors = [other for other in (before, after) if other is not None]
     return Page(
         path,
         sections(
@@ -78,7 +78,7 @@ def _version(site: Site, version: Version, before: Version | None, after: Versio
             also_typed(version),
             proofs.never_ran(site, version, link),
             ladder.idea(version),
-            _card(site, version, found, story, neighbors, link),
+            _card(site, version, found, story, before, after, link),
             bars.section(site, version, found.before, found),
             f"## Against {found.before.version}, problem by problem"
             if found.steps and found.before
@@ -125,8 +125,8 @@ _SUMMED = {"Changed": "What changed", "Why": "Why", "Predicted": "Predicted"}
 
 
 def _card(
-    site: Site, version: Version, found: Verdict, story: Story | None, neighbors: list[Version],
-    link: Link,
+    site: Site, version: Version, found: Verdict, story: Story | None, before: Version | None,
+    after: Version | None, link: Link,
 ) -> str:  # fmt: skip
     """Verdict first: how it went, in one sentence, then why, and what to read next."""
     parts = {name: story.lead(title) for name, title in _SUMMED.items()} if story else {}
@@ -147,8 +147,11 @@ def _card(
         _fastest_there(site, version, found, link),
         f'<div class="verdict__parts" markdown="1">\n\n{listed}\n</div>',
         _identity(version, link),
+        f"**Only what changed in the code since {before.version}:** [the diff]({diff_of(before)})"
+        if before
+        else "",
         "Read next: " + " · ".join([
-            *(f"[{cell(other.key)}]({link(repo_name(other.path))})" for other in neighbors),
+            *(f"[{cell(other.key)}]({link(repo_name(other.path))})" for other in (before, after) if other),
             f"[all of {cell(version.design_key)}]({link(repo_name(version.path.parents[1]))})",
             *_named_patterns(site, version, link),
         ]) + "\n{ data-search-exclude }",
@@ -201,7 +204,10 @@ def _peer_there(same: list[Run], mine: Run, best: Run, link: Link) -> str:
     theirs = next((run for run in same if run.record.kernel.design == first), None)
     if first is None or theirs in (None, best, mine):
         return ""
-    return f"; {peers[first]} in that run {_time(theirs, link)}"
+    shown = f"; {peers[first]} in that run {_time(theirs, link)}"
+    how = site.version_of(theirs)
+    several = how is not None and len(site.designs()[how.design_key]) > 1
+    return f"{shown} ({how.version}: {ladder.idea(how).rstrip('.')})" if how and several else shown
 
 
 def _chips_note(found: Verdict) -> str:

@@ -84,6 +84,26 @@ def test_the_workspace_is_what_is_stated(by_reference, monkeypatch):
     assert values[7].nbytes == operators.workspace_bytes(160, torch.device("cpu"))
 
 
+def test_the_stated_memory_of_a_call_is_what_it_takes(monkeypatch):
+    monkeypatch.setattr(operators, "sms_of", lambda device: 132)
+    took = {
+        rows: operators.workspace_bytes(rows, torch.device("cpu")) for rows in range(1, 132 * 64 + 1)
+    }
+    told = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
+    section = told.partition("\n## How much memory a call takes")[2].partition("\n## ")[0]
+    few, most, pairs = {took[rows] for rows in range(1, 129)}, max(took.values()), took[256]
+    assert re.findall(r"\| ([\d,]+) bytes \|", section) == [
+        f"{size:,}" for size in (*few, most, pairs)
+    ]
+    assert {rows for rows, size in took.items() if size == most} == set(range(129, 193))
+    assert f"**Set aside {-(-most // 1_000_000)} MB" in section
+    for rows, size in took.items():  # As the formula says.
+        tiles = -(-rows // kinds.ROWS)
+        rounded = tiles if tiles == 1 else tiles + tiles % 2
+        assert size == 4 * max(132 // tiles, 1) * rounded * 66_048
+    assert f"{8 * 256 * 128 * (512 + 1) * 4 / 1e6:.1f} MB" in section
+
+
 def test_the_first_call_does_not_import_a_compiler():
     """torch's takes seconds, which a server waits for at its first token."""
     code = (
