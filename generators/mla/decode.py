@@ -104,7 +104,7 @@ def best_known(site: Site) -> tuple[Version, list[Pair]] | None:
 
 
 def _best_known(site: Site) -> tuple[Version, list[Pair]] | None:
-    found = {kernel: _newest(of.values()) for kernel, of in _known(site, range(1, 2)).items()}
+    found = by_version(site)
     if not found:
         return None
     enough = max(len(pairs) for pairs in found.values()) / 2
@@ -114,6 +114,11 @@ def _best_known(site: Site) -> tuple[Version, list[Pair]] | None:
     version = site.version_of(found[best][0][0])
     assert version is not None  # Others do not suit.
     return version, sorted(found[best], key=_order)
+
+
+def by_version(site: Site) -> dict[tuple[str, ...], list[Pair]]:
+    """Of each version, by language, design and version, a pair per problem with one query token."""
+    return {kernel: _newest(of.values()) for kernel, of in _known(site, range(1, 2)).items()}
 
 
 def drafted(site: Site, mine: Run) -> list[Pair]:
@@ -162,9 +167,7 @@ def _order(pair: Pair) -> tuple[int, ...]:
     return found["s"], found["b"], -found["h"], found["t"]
 
 
-def _verdict(
-    site: Site, version: Version, pairs: list[Pair], few: list[Pair], link: Link
-) -> str:
+def _verdict(site: Site, version: Version, pairs: list[Pair], few: list[Pair], link: Link) -> str:
     peer = next(iter(PEERS.values()))
     name = f"[{cell(version.key)}]({link(repo_name(version.path))})"
     where = sorted({targets.target_name(mine.record.target) for mine, _ in pairs})
@@ -261,6 +264,8 @@ def _others(link: Link, peer: str) -> str:
         f"({link(SERVING)}#sparse-decode-over-fp8).\n"
         "- **A prompt** (hundreds of query tokens): [prefill]"
         f"({link('docs/glossary/prefill.md')}).\n"
+        "- **What a shorter time brings the whole model**: [tokens per second]"
+        f"({link('docs/own-kernel-or-library.md')}#what-it-brings-in-tokens-per-second).\n"
         f"- **{peer} and other libraries at every problem**: [against libraries]"
         f"(against-libraries.md).\n"
         f"- **Another card**: [which card]({link('docs/scope.md')}#which-gpu-do-i-need)."

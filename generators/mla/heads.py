@@ -28,7 +28,7 @@ def text(site: Site, link: Link) -> str:
     rows = [_row(heads, by_heads[heads], link) for heads in sorted(by_heads, reverse=True)]
     head = ["Heads on the card", "For example", "Time", "FlashMLA", "It is", "Of FlashMLA's time"]
     return sections(
-        _saved(by_heads, link),
+        _saved(site, pairs, link),
         table(head, rows),
         f"{run_version(site, pairs[0][0], link)}, one query token, pages of {decode.PAGE} tokens; "
         "the last column is the geometric mean over all problems with so many heads. Fewer than "
@@ -47,7 +47,7 @@ def _row(heads: int, pairs: list[Pair], link: Link) -> list[str]:
         time_of(theirs, link),
         said(theirs.total.median_us, mine.total.median_us),
         f"{geometric_mean(m.total.median_us / t.total.median_us for m, t in pairs):.2f} at "
-        f"{len(pairs)} problems",
+        f"{len(pairs)} {'problem' if len(pairs) == 1 else 'problems'}",
     ]
 
 
@@ -58,15 +58,17 @@ def from_usual(pair: Pair) -> tuple[object, ...]:
     return lengths is not None, sizes["b"] != 32, abs(sizes["t"] - 4096), sizes["b"]
 
 
-def _saved(by_heads: dict[int, list[Pair]], link: Link) -> str:
-    """What the fewest heads save against the most, where one run timed both at the same cache."""
-    many, few = max(by_heads), min(by_heads)
-    alike = [
-        (whole, part)
-        for whole, _ in by_heads[many]
-        for part, _ in by_heads[few]
-        if whole.record.run == part.record.run and _cache(whole) == _cache(part)
-    ]
+def _saved(site: Site, pairs: list[Pair], link: Link) -> str:
+    """What the fewest heads save against the most, where one run timed both at the same cache.
+
+    Of the version to take, or else of the newest that was timed so.
+    """
+    counts = {decode.sizes(pair)["h"] for pair in pairs}
+    many, few = max(counts), min(counts)
+    others = sorted(
+        decode.by_version(site).values(), key=lambda own: own[0][0].record.time, reverse=True
+    )
+    alike = next(filter(None, (_alike(own, many, few) for own in (pairs, *others))), None)
     if many == few or not alike:
         return ""
     whole, part = min(alike, key=lambda runs: runs[0].record.problem.get("lengths") is not None)
@@ -74,8 +76,22 @@ def _saved(by_heads: dict[int, list[Pair]], link: Link) -> str:
     return (
         f"**{few} heads in place of {many} are {few / many:.0%} of the arithmetic and took "
         f"{share:.0%} of the time**: {time_of(part, link)} against {time_of(whole, link)} in one "
-        f"run ({cell(_cache_text(whole))}), since the cache is read whole however few heads ask."
+        f"run ({run_version(site, whole, link)}, {cell(_cache_text(whole))}), since the cache is "
+        "read whole however few heads ask."
     )
+
+
+def _alike(pairs: list[Pair], many: int, few: int) -> list[tuple[Run, Run]]:
+    """Runs of many heads and of few, at the same cache in one run."""
+    ours = [mine for mine, _ in pairs]
+    return [
+        (whole, part)
+        for whole in ours
+        for part in ours
+        if (whole.record.problem["h"], part.record.problem["h"]) == (many, few)
+        and whole.record.run == part.record.run
+        and _cache(whole) == _cache(part)
+    ]
 
 
 def _cache(run: Run) -> tuple[object, ...]:

@@ -167,7 +167,9 @@ def _doors(site: Site, link: Link) -> str:
         f"[devices]({link('knowledge/devices')}). {guided}[Which GPU do I need, and what is here?]"
         f"({link('docs/scope.md')}#which-gpu-do-i-need) "
         f"[How times are taken]({link('docs/how-times-are-taken.md')}). "
-        f"[Another model than DeepSeek-V3?]({link('docs/your-model.md')})",
+        f"[Another model than DeepSeek-V3?]({link('docs/your-model.md')}) "
+        "[What does it bring in tokens per second?]"
+        f"({link('docs/own-kernel-or-library.md')}#what-it-brings-in-tokens-per-second)",
         "Improve": "What to try next, by symptom, with code, what it brought and when it fails: "
         f"{diagnosis.first_door(site, link)}[all symptoms](#what-is-wrong-with-my-kernel). For a "
         f"file of yours, Triton included: [bring your own kernel]({link('docs/adopt.md')}). "
@@ -185,7 +187,8 @@ def _doors(site: Site, link: Link) -> str:
         f"({link('generators/pages/skills')})), "
         f"[run any cuTile kernel]({link('docs/interpreter.md')}), "
         f"[on a laptop without a GPU]({link('docs/laptop.md')}); hand in "
-        f"[a faster kernel]({link('CONTRIBUTING.md')}) or "
+        f"[a faster kernel]({link('CONTRIBUTING.md')}), "
+        f"[an idea that is still open]({link('docs/open-ideas.md')}) or "
         f"[times of a GPU of yours]({link('docs/contribute.md')}).",
     }
     cards = "\n".join(f"-   **{title}**\n\n    {text}\n" for title, text in doors.items())

@@ -151,7 +151,8 @@ def _card(
         if before
         else "",
         "Read next: " + " · ".join([
-            *(f"[{cell(other.key)}]({link(repo_name(other.path))})" for other in (before, after) if other),
+            *(f"[{cell(other.key)}]({link(repo_name(other.path))})"
+              for other in (before, after) if other),
             f"[all of {cell(version.design_key)}]({link(repo_name(version.path.parents[1]))})",
             *_named_patterns(site, version, link),
         ]) + "\n{ data-search-exclude }",
@@ -178,7 +179,7 @@ def _fastest_there(site: Site, version: Version, found: Verdict, link: Link) -> 
     same = site.companions.get(together(mine), [mine])
     best = min(same, key=lambda run: run.total.median_us)
     at, own = cell(str(problems.problem_of(mine.record))), _time(mine, link)
-    beside = _peer_there(same, mine, best, link)
+    beside = _peer_there(site, same, mine, best, link)
     name = cell(f"{design_title(version)} {version.version}")
     if best is mine:
         return f"At {at} {name} is the fastest of all that this run timed: {own}{beside}."
@@ -197,17 +198,20 @@ def _time(run: Run, link: Link) -> str:
     return figures.record_link(run, link, figures.duration(run.total))
 
 
-def _peer_there(same: list[Run], mine: Run, best: Run, link: Link) -> str:
+def _peer_there(site: Site, same: list[Run], mine: Run, best: Run, link: Link) -> str:
     """The library that all compare with, where the run had it and it is not named already."""
     peers = workloads()[mine.record.kernel.layer].peers
     first = next(iter(peers), None)
     theirs = next((run for run in same if run.record.kernel.design == first), None)
     if first is None or theirs in (None, best, mine):
         return ""
-    shown = f"; {peers[first]} in that run {_time(theirs, link)}"
-    how = site.version_of(theirs)
-    several = how is not None and len(site.designs()[how.design_key]) > 1
-    return f"{shown} ({how.version}: {ladder.idea(how).rstrip('.')})" if how and several else shown
+    shown, called = f"; {peers[first]} in that run {_time(theirs, link)}", site.version_of(theirs)
+    if called is None or len(site.designs().get(called.design_key, ())) < 2:
+        return shown
+    folder = link(repo_name(called.path.parents[1]))
+    return (
+        f"{shown} (at this problem, by its {called.version}; [others]({folder}) read other caches)"
+    )
 
 
 def _chips_note(found: Verdict) -> str:

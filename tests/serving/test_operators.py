@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -87,7 +89,8 @@ def test_the_workspace_is_what_is_stated(by_reference, monkeypatch):
 def test_the_stated_memory_of_a_call_is_what_it_takes(monkeypatch):
     monkeypatch.setattr(operators, "sms_of", lambda device: 132)
     took = {
-        rows: operators.workspace_bytes(rows, torch.device("cpu")) for rows in range(1, 132 * 64 + 1)
+        rows: operators.workspace_bytes(rows, torch.device("cpu"))
+        for rows in range(1, 132 * 64 + 1)
     }
     told = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
     section = told.partition("\n## How much memory a call takes")[2].partition("\n## ")[0]

@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from generators.mla import cards, covered, decode, heads, memory, models
+from generators.mla import cards, covered, decode, gain, heads, memory, models
 from generators.mla.regimes import map_page
+from generators.model import stories
+from generators.model.choice import kernel_of
+from generators.write.text import cell
 from mla_var3.devices import load
 from mla_var3.evidence.compare import said
 from tests.generators.checking import see
@@ -19,7 +22,12 @@ def known(site):
     return decode.best_known(site)
 
 
-def test_the_kernel_is_the_best_of_those_timed_beside_the_library_at_many_problems(site, known):
+def test_the_kernel_is_the_one_that_the_calls_launch_or_the_best_timed_at_many_problems(
+    site, known, monkeypatch
+):
+    assert decode.served.kernel(site) == kernel_of(known[1][0][0])
+    monkeypatch.setattr(decode.served, "kernel", lambda site: None)
+    known = decode._best_known(site)
     version, pairs = known
     others = {kernel: decode._newest(of.values())
               for kernel, of in decode._known(site, range(1, 2)).items()}  # fmt: skip
@@ -56,6 +64,19 @@ def test_the_page_says_every_time_and_the_worst(site, known):
     assert see(page).scripts == []
 
 
+def test_home_and_the_worklog_compare_the_version_that_the_calls_launch(site):
+    (story,) = (told for told in stories.load_all(site.root) if told.peer)
+    served = decode.served.version(site)
+    assert f"{served}, which the calls of a server launch" in story.same
+    assert {*re.findall(r"flash_mla/(v\d+)/b\d", story.same)} == {served, "v1"}  # FlashMLA's too.
+
+
+def test_a_page_with_times_of_another_version_than_the_served_one_says_so(site, monkeypatch):
+    monkeypatch.setattr(decode.served, "version", lambda site: "v99")
+    lead = str(decode.page(replace(site)).content).partition("\n## ")[0]
+    assert re.search(r"These are records of v\d+; a server calls v99", lead)
+
+
 def test_several_query_tokens_are_the_same_version_s_under_a_causal_mask(site, known):
     pairs = decode.drafted(site, known[1][0][0])
     for mine, theirs in pairs:
@@ -75,7 +96,7 @@ def test_few_heads_stand_with_a_time_each_and_what_they_save(site, known):
     assert [int(row) for row in rows] == counts
     assert f"**{counts[-1]} heads in place of {counts[0]} are" in text
     assert f"Fewer than {counts[-1]} heads were not timed" in text
-    problems = sum(int(found) for found in re.findall(r"at (\d+) problems", text))
+    problems = sum(int(found) for found in re.findall(r"at (\d+) problem", text))
     assert problems == len(known[1])
     bare = replace(site, runs=(), earlier=())
     assert heads.text(bare, lambda target: target).startswith("No number of heads was timed")
@@ -180,4 +201,27 @@ def test_heads_of_models_stand_at_one_and_the_same_problem(site, known):
     assert rows[3][3:5] == ["memory", "memory"]
     measured = {int(row[0]) for row in rows[2:] if "FlashMLA" in row[6]}
     assert 128 in measured
-    assert measured <= {int(mine.record.problem["h"]) for mine, _ in known[1]}
+    timed = {decode.sizes(pair)["h"] for pairs in decode.by_version(site).values()
+             for pair in pairs}  # fmt: skip
+    assert measured == timed & set(models.HEADS)
+    assert {row[6] for row in rows[2:] if int(row[0]) not in measured} <= {"not timed"}
+    assert f"[{cell(known[0].key)}]" in text.rpartition("The kernel to take")[2]
+
+
+def test_a_faster_kernel_brings_a_step_less_than_itself(site):
+    assert gain.more(0.3, 0.8) == pytest.approx(1 / 0.94 - 1)
+    assert gain.more(1.0, 0.5) == pytest.approx(1.0)
+    text = gain.text(site, site.link("own-kernel-or-library.md"))
+    assert "| 20 % less time | 1.0% | 2.0% | 4.2% | 6.4% | 11.1% |" in text
+    assert "| twice as fast | 2.6% | 5.3%" in text
+    (own, beside) = map(float, re.findall(r"\[(\d+\.\d) us\]", text))
+    assert f"{own * 61 / 1e3:.1f} and {beside * 61 / 1e3:.1f} ms of a step" in text
+    bare = replace(site, runs=(), earlier=())
+    assert "From a record" not in gain.text(bare, lambda target: target)
+
+
+def test_the_lines_that_a_reader_pastes_print_what_they_say(site, capsys):
+    page = (site.root / "docs/own-kernel-or-library.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(lines, {})
+    assert capsys.readouterr().out.split()[0] == lines.rpartition("#")[2].strip() == "6.4%"
