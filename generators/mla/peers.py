@@ -46,7 +46,7 @@ def page(site: Site, source: str) -> Page:
     parts = [_beside(site, peer, name, link) for peer, name in PEERS.items()]
     lighter = workloads()[WORKLOAD.key].lighter
     first, name = next(iter(PEERS.items()))
-    shared = _table(site, _pairs(site, first, lambda run: lighter(run.record.problem)), name, link)
+    shared = _table(site, pairs_of(site, first, lambda run: lighter(run.record.problem)), name, link)
     content = sections(
         meta(found_by=list(FOUND_BY)),
         f"# {TITLE}",
@@ -61,7 +61,7 @@ def page(site: Site, source: str) -> Page:
         "Dense attention alone. Sparse decode beside FlashMLA stands [with the calls of servers]"
         f"({link('docs/serving.md#where-it-stands')}), in trials without a record, and so does "
         "sparse prefill.",
-        conditions.section(site, _pairs(site, first, alike(site, WORKLOAD.key)), name),
+        conditions.section(site, pairs_of(site, first, alike(site, WORKLOAD.key)), name),
         by_language.section(site, link),
         *parts,
         f"## With a prefix that all sequences share\n\nOur kernel reads keys and values of the "
@@ -84,7 +84,7 @@ UNTIMED = "use {}, none of ours was timed"
 
 def _beside(site: Site, peer: str, name: str, link: Link) -> str:
     """The section of one library; empty where no run timed it."""
-    pairs = _pairs(site, peer, alike(site, WORKLOAD.key))
+    pairs = pairs_of(site, peer, alike(site, WORKLOAD.key))
     paged = {unpaged(mine): (mine, theirs) for mine, theirs in pairs if _page(mine)}
     if not paged:
         found = _table(site, pairs, name, link)
@@ -124,7 +124,7 @@ def lead(site: Site, address: str) -> str:
 def verdict(site: Site) -> str:
     """Where the fastest of ours is ahead of the first library, ties with it and is behind."""
     peer = next(iter(PEERS))
-    pairs = _pairs(site, peer, alike(site, WORKLOAD.key))
+    pairs = pairs_of(site, peer, alike(site, WORKLOAD.key))
     if not pairs:
         return ""
     found = Versus(tuple(Comparison(theirs.record, mine.record) for mine, theirs in pairs))
@@ -163,11 +163,11 @@ def beside(site: Site) -> dict[tuple[object, ...], Pair]:
 
     By the same rule the advisor and all tables name a kernel; see ``choice``.
     """
-    pairs = _pairs(site, next(iter(PEERS)), alike(site, WORKLOAD.key))
+    pairs = pairs_of(site, next(iter(PEERS)), alike(site, WORKLOAD.key))
     return {together(pair[0])[1:]: pair for pair in pairs}
 
 
-def _pairs(site: Site, peer: str, suits: Callable[[Run], bool]) -> list[Pair]:
+def pairs_of(site: Site, peer: str, suits: Callable[[Run], bool]) -> list[Pair]:
     """Our fastest and the library's in one run, per problem."""
     found = [
         choice.pair_of(choice.pairs(contest, peer, suits) for contest in contests)

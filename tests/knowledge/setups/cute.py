@@ -1004,6 +1004,41 @@ assert kernel.library is library
 """
         ),
     ],
+    "shared-prefix": [
+        Setup(
+            """
+import math
+
+import torch
+from mla_var3.serving import flashmla, operators
+from tests.serving import stand_in
+
+b, s, h, prefix = 3, 2, 4, 128
+lengths = stand_in.vector(140, 192, 250)
+cache, block_table = stand_in.paged_cache(lengths.tolist())
+block_table[:, :2] = block_table[0, :2]
+q = torch.randn(b, s, h, 576).bfloat16()
+kept, operators.launch = operators.launch, stand_in.launched
+
+
+def merge(outputs, lses):
+    lses = torch.where(lses == math.inf, -math.inf, lses)
+    total = torch.logsumexp(lses, dim=0)
+    finite = torch.where(total == -math.inf, 0.0, total)
+    weights = torch.exp(lses - finite)
+    return (weights[..., None] * outputs.float()).sum(dim=0), total
+
+
+# snippet
+whole, sums = flashmla.flash_mla_with_kvcache(
+    q, cache, block_table, lengths, 512, flashmla.get_mla_metadata()[0], causal=True
+)
+operators.launch = kept
+assert torch.allclose(out, whole.float(), atol=2e-2)
+assert torch.allclose(total, sums.transpose(1, 2), atol=1e-3)
+"""
+        ),
+    ],
     "serving": [
         Setup(
             """
