@@ -19,7 +19,8 @@ def attend(q, cache, out, ROWS: ct.Constant[int], TILE: ct.Constant[int], DIM: c
         rows = ct.load(cache, (step, 0), (TILE, DIM))
         scores = ct.mma(query, rows.transpose(), ct.zeros((ROWS, TILE), ct.float32))
         new = ct.maximum(best, ct.max(scores, axis=1, keepdims=True))
-        weights, shrink = ct.exp(scores - new), ct.exp(best - new)
+        weights = ct.exp(scores - new)
+        shrink = ct.exp(best - new)
         total = total * shrink + ct.sum(weights, axis=1, keepdims=True)
         acc = acc * shrink
         acc = ct.mma(weights.astype(ct.bfloat16), rows, acc)
@@ -32,8 +33,8 @@ q = (torch.randn(ROWS, DIM) / DIM**0.5).bfloat16()
 cache = torch.randn(KEYS, DIM).bfloat16()
 out = torch.empty(ROWS, DIM)
 
-# The lines of total and of the second acc above.
-options = Options(watch=("see_inside.py:23", "see_inside.py:25"))
+# The lines of weights, of total and of the second acc above.
+options = Options(watch=("see_inside.py:22", "see_inside.py:24", "see_inside.py:26"))
 report = launch((1,), attend, (q, cache, out, ROWS, TILE, DIM), options=options)
 
 # A watched line gives its value once per pass of the loop, in order.
@@ -43,3 +44,6 @@ for j, (acc, total) in enumerate(zip(accs, totals, strict=True)):
     wanted = torch.softmax(q.float() @ seen.T, dim=1) @ seen
     error = (torch.as_tensor(acc) / torch.as_tensor(total) - wanted).abs().max().item()
     print(f"after tile {j}: acc / total is off by {error:.4f} from a softmax over {len(seen)} keys")
+
+weights = [w.value for w in report.watched if w.name == "weights"]
+print("pass 1, row 0, keys 0 to 3:", weights[1][0, :4])

@@ -46,7 +46,9 @@ def page(site: Site, source: str) -> Page:
     parts = [_beside(site, peer, name, link) for peer, name in PEERS.items()]
     lighter = workloads()[WORKLOAD.key].lighter
     first, name = next(iter(PEERS.items()))
-    shared = _table(site, pairs_of(site, first, lambda run: lighter(run.record.problem)), name, link)
+    shared = _table(
+        site, pairs_of(site, first, lambda run: lighter(run.record.problem)), name, link
+    )
     content = sections(
         meta(found_by=list(FOUND_BY)),
         f"# {TITLE}",

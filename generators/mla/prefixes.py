@@ -21,7 +21,8 @@ def text(site: Site, link: Link) -> str:
     for mine, theirs in peers.pairs_of(site, peer, lambda run: lighter(run.record.problem)):
         sizes = mine.record.problem
         rows.append([
-            f"{sizes['b']}", f"{sizes['h']}", f"{sizes['s']}", f"{sizes['shared']:,} of {sizes['t']:,}",
+            f"{sizes['b']}", f"{sizes['h']}", f"{sizes['s']}",
+            f"{sizes['shared']:,} of {sizes['t']:,}",
             f"{run_version(site, mine, link)} {time_of(mine, link)}", time_of(theirs, link),
             said(theirs.total.median_us, mine.total.median_us),
         ])  # fmt: skip

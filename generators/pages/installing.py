@@ -45,6 +45,23 @@ def command(site: Site, link: Link) -> str:
     return fence(f"$ python -m pip install {' '.join(asked)}", "console")
 
 
+def whole(site: Site, link: Link) -> str:
+    """All commands for a machine that has nothing but a driver."""
+    install = command(site, link).splitlines()[1].removeprefix("$ ")
+    lines = (
+        "sudo apt update && sudo apt install -y python3-venv git",
+        "nvidia-smi                             # driver r580 or later",
+        "python3 --version                      # 3.11 to 3.13",
+        "python3 -m venv kernels && . kernels/bin/activate",
+        install,
+        'git clone ADDRESS hypermla             # ADDRESS: "Source", at the top of the page',
+        "cd hypermla",
+        "python examples/first/add_cutile.py    # cuTile: right: True",
+        "python examples/first/add_cute.py      # CuTe DSL: right: True",
+    )
+    return fence("\n".join(lines), "bash")
+
+
 def packages(site: Site, link: Link) -> str:
     """A row per package: its version here, and what it is."""
     del link

@@ -20,6 +20,7 @@ from generators.pages import (
     licences,
     newest,
     open_next,
+    row_loads,
     toolchains,
     wanting,
 )
@@ -43,8 +44,10 @@ OWN: Mapping[str, Callable[[Site, Link], str]] = {
     "origins": licences.designs,
     "packages": licences.packages,
     "install": installing.command,
+    "install-whole": installing.whole,
     "installed": installing.packages,
     "installed-where": installing.ran,
+    "row-loads": row_loads.text,
     "toolchains": toolchains.text,
     "newest": newest.text,
     "next": open_next.text,
