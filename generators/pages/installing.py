@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
+from pathlib import Path
 
 from generators.model.site import Site
 from generators.write.text import cell, code, fence, table
@@ -11,13 +13,14 @@ from mla_var3.errors import KnowledgeError
 from mla_var3.knowledge.evidence import Link
 
 CONSTRAINTS = "constraints.txt"
+#: Of each package its place here, by its name; a language alone knows its words in code.
+PACKAGES = tomllib.loads(Path(__file__).with_name("packages.toml").read_text(encoding="utf-8"))
 #: What a kernel of either DSL needs: package, extra that is asked for, and what it is.
-NEEDED = (
-    ("cuda-tile", "tileiras", "cuTile, `import cuda.tile`"),
-    ("nvidia-cuda-tileiras", "", "its compiler, which the extra brings"),
-    ("nvidia-cutlass-dsl", "cu13", "the CuTe DSL, `import cutlass.cute`"),
-    ("torch", "", "tensors; on a GPU host the build that fits its driver"),
+NEEDED = tuple(
+    (name, one.get("extra", ""), one["needed"]) for name, one in PACKAGES.items() if "needed" in one
 )
+#: What compiles on a GPU host.
+COMPILERS = tuple(name for name, one in PACKAGES.items() if one.get("compiles"))
 
 
 def pinned(site: Site) -> dict[str, str]:
@@ -78,7 +81,7 @@ def ran(site: Site, link: Link) -> str:
         if device is None or not device.driver:
             continue
         tools = run.record.toolchain
-        for name in ("nvidia-cuda-tileiras", "nvidia-cutlass-dsl"):
+        for name in COMPILERS:
             if name in tools and tools[name].count(".") > 1:
                 found[(run.record.target, device.driver, f"{name} {tools[name]}")] += 1
     rows = [

@@ -6,18 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from generators.model.site import Site
+from generators.pages.installing import PACKAGES
 from generators.write.text import cell, code, table
 from mla_var3.evidence import Record
 from mla_var3.knowledge.evidence import Link
 
 #: What compiles or launches a kernel of ours, and what it is called.
-TOOLS = {
-    "cuda-tile": "cuTile",
-    "nvidia-cuda-tileiras": "cuTile's compiler, tileiras",
-    "nvidia-cutlass-dsl": "CuTe DSL",
-    "nvidia-cuda-nvcc": "ptxas",
-    "torch": "PyTorch",
-}
+TOOLS = {name: one["tool"] for name, one in PACKAGES.items()}
 
 
 @dataclass(frozen=True)

@@ -1118,6 +1118,18 @@ assert torch.equal(out, expected) and torch.equal(lse, sums)
 """
         ),
         Setup(
+            """
+import torch
+from mla_var3.serving import operators
+
+heads, query_tokens = 128, 1
+kept, operators.sms_of = operators.sms_of, lambda device: 132
+# snippet
+operators.sms_of = kept
+assert scratch == 34_873_344
+"""
+        ),
+        Setup(
             SERVED
             + """
 # snippet 1-19

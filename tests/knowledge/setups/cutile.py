@@ -929,6 +929,9 @@ assert (out == 1).all()
             ("ct.store(out, (item // half, tile), ct.full((1, 1), 1, ct.int32))",),
         ),
     ],
+    "own-kernel-or-library": [
+        Setup("# snippet\nassert round(1 / (1 - share * (1 - time)) - 1, 3) == 0.064\n"),
+    ],
     "adopt": [
         Setup(
             """
