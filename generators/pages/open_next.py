@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from generators.model.site import Site
 from generators.pages.kernels import design_link
 from generators.write import devlogs
@@ -10,6 +12,8 @@ from mla_var3.knowledge.evidence import Link
 
 #: The section of a devlog's entry that names it.
 NEXT = "Next"
+#: A figure with its source, which stands at the end of the devlog's page and not of this one.
+SOURCED = re.compile(r'\[([^\]]+)\]\(#sources(?: "[^"]*")?\)')
 
 
 def text(site: Site, link: Link) -> str:
@@ -23,5 +27,10 @@ def text(site: Site, link: Link) -> str:
         story = devlogs.entry(devlog, newest.version, site.catalogue, link)
         said = story.parts.get(NEXT, "").split("\n\n")[0] if story else ""
         if said:
-            rows.append([f"{design_link(newest, link)} {newest.version}", " ".join(said.split())])
+            rows.append(
+                [
+                    f"{design_link(newest, link)} {newest.version}",
+                    SOURCED.sub(r"\1", " ".join(said.split())),
+                ]
+            )
     return table(["Design, newest version", "What its devlog names as next"], rows)
