@@ -33,7 +33,7 @@ def move(x: cute.Tensor, out: cute.Tensor, tiled: cute.TiledCopy):
 def launch(x: cute.Tensor, out: cute.Tensor):
     atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), x.element_type, num_bits_per_copy=128)
     threads = cute.make_ordered_layout((4, 16), order=(1, 0))  # 16 threads along a row,
-    values = cute.make_layout((1, 4))  # each with 4 floats: 16 bytes.
+    values = cute.make_layout((1, 4))  # each with four floats, 128 bits.
     tiled = cute.make_tiled_copy_tv(atom, threads, values)
     blocks = cute.ceil_div(x.shape[0], TILE[0])
     move(x, out, tiled).launch(grid=(blocks, 1, 1), block=(64, 1, 1))
