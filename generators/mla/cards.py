@@ -162,19 +162,20 @@ def _row(site: Site, device: Device, base: Device | None, link: Link) -> list[st
         )
     return [
         f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})",
-        _stated(device, "sm_count").removesuffix(" SMs"),
-        _stated(device, "dram_capacity"),
+        stated(device, "sm_count").removesuffix(" SMs"),
+        stated(device, "dram_capacity"),
         f"{found.gbps / 1000:.3g} TB/s",
         f"{found.tflops:,.4g} TFLOP/s",
         _fp8(device),
-        _stated(device, "tdp"),
+        stated(device, "tdp"),
         ratio,
-        _stated(device, "l2_size"),
+        stated(device, "l2_size"),
         linked(site, link, f"results/{device.key}", f"{timed} records") if timed else "no",
     ]
 
 
-def _stated(device: Device, metric: str) -> str:
+def stated(device: Device, metric: str) -> str:
+    """A figure of a device file with its unit, or that it is unknown."""
     try:
         figure = device.figure(metric)
     except DeviceFigureError:
@@ -230,7 +231,7 @@ def _of_each(site: Site, link: Link, metric: str) -> str:
         f"[{cell(device.name.removeprefix('NVIDIA '))}]"
         f"({link(f'knowledge/devices/{device.key}.toml')}) {figure}"
         for device in by_bandwidth(site)
-        if (figure := _stated(device, metric)) != "unknown"
+        if (figure := stated(device, metric)) != "unknown"
     ]
     return f"**By card**, as published: {', '.join(said)}." if said else ""
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from generators.mla.cards import rates
+from generators.mla.cards import rates, stated
 from generators.model.site import Site
 from generators.write.text import cell, table
-from mla_var3.devices import Device
-from mla_var3.errors import DeviceFigureError
 from mla_var3.knowledge.evidence import Link
 
 PAIR = ("nvidia-b200", "nvidia-b300")
@@ -30,9 +28,7 @@ def text(site: Site, link: Link) -> str:
     if not set(PAIR) <= known.keys():
         return ""
     two = [known[key] for key in PAIR]
-    rows = [
-        [name, *(_stated(device, metric) for device in two)] for name, metric in FIGURES.items()
-    ]
+    rows = [[name, *(stated(device, metric) for device in two)] for name, metric in FIGURES.items()]
     rows.append(["bandwidth", *(f"{rates(device).gbps / 1000:.3g} TB/s" for device in two)])
     rows.sort(key=lambda row: row[1] == row[2])
     named = [
@@ -40,11 +36,3 @@ def text(site: Site, link: Link) -> str:
         for device in two
     ]
     return table(["", *named], rows)
-
-
-def _stated(device: Device, metric: str) -> str:
-    try:
-        figure = device.figure(metric)
-    except DeviceFigureError:
-        return "unknown"
-    return cell(f"{figure.value:,} {figure.unit}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from generators.model.site import Site
+from generators.pages.learning_paths import example_source
 from generators.write.text import cell, code, table
-from mla_var3.examples.learning import EXAMPLES
 from mla_var3.examples.model import Example
 from mla_var3.knowledge.evidence import Link
 
@@ -30,7 +30,7 @@ def _row(key: str, example: Example, link: Link) -> list[str]:
     short = example.path.partition("/CuTeDSL/")[2] or example.path
     return [
         f"{CHIPS.get(example.arch, example.arch)}, {example.arch}",
-        f"[{cell(example.title)}]({link(f'{EXAMPLES}/{key}.toml')})",
+        f"[{cell(example.title)}]({link(example_source(key))})",
         f"[{code(short)}]({example.address()})",
         f"{example.length:,}",
     ]

@@ -120,11 +120,10 @@ def everywhere(site: Site, link: Link) -> str:
     for device in site.devices:
         if not device.is_compile_target or not (found := list(wants(site, device))):
             continue
-        name = cell(device.name.removeprefix("NVIDIA ").partition(" (")[0])
         page = link(f"knowledge/devices/{device.key}.toml")
         first = found[0]
         rows.append([
-            f"[{name}]({page}#what-is-wanted)",
+            f"[{cell(_name(device))}]({page}#what-is-wanted)",
             str(_records(site, device)),
             first.what,
             code(first.command),
@@ -139,7 +138,7 @@ def everywhere(site: Site, link: Link) -> str:
 
 def found_by(device: Device) -> dict[str, list[str]]:
     """What people type who have such a card and would measure on it."""
-    name = device.name.removeprefix("NVIDIA ").partition(" (")[0]
+    name = _name(device)
     return {
         "what-is-wanted": [
             f"measurements missing on {name}",
@@ -148,6 +147,10 @@ def found_by(device: Device) -> dict[str, list[str]]:
             f"what to run on a {name} for you",
         ]
     }
+
+
+def _name(device: Device) -> str:
+    return device.name.removeprefix("NVIDIA ").partition(" (")[0]
 
 
 def first(site: Site, device: Device) -> bool:

@@ -18,6 +18,7 @@ import torch
 from mla_var3.emulator import Options
 from mla_var3.emulator.script import run_script
 from mla_var3.paths import repo_root
+from mla_var3.serving import operators
 from tests.knowledge.setups import Setup, cutile, filled
 
 HAS_CUTE = importlib.util.find_spec("cutlass") is not None
@@ -78,6 +79,8 @@ def test_a_snippet_runs(snippet, tmp_path, monkeypatch):
     program.write_text(setup.program(snippet.text), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")  # Snippets set it; it goes with the test.
+    for name in ("launch", "sms_of"):  # Setups stand in for these, also where a snippet fails.
+        monkeypatch.setattr(operators, name, getattr(operators, name))
     if setup.emulated:
         done = run_script(program, (), Options(), "sm_90a")
         assert (done.ended.error, done.diagnostics) == (None, [])
