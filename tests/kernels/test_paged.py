@@ -16,7 +16,7 @@ from serving.stand_in import LATENT, WIDTH, packed, paged_cache, unpacked, vecto
 from mla_var3.emulator import Options
 from mla_var3.emulator.options import DEFAULT, STRICT
 from mla_var3.kernel.cute_python.kit.even import Cut, even_cuts
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v24.flash_mla_v24 import Plan
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v25.flash_mla_v25 import Plan
 from mla_var3.serving import flashmla, kinds, launching, operators
 
 from .attention_cases import assert_merged

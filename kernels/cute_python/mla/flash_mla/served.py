@@ -17,7 +17,7 @@ from mla_var3.kernel.cute_python.kit.list_window import ListWindowKernel, Model1
 from mla_var3.kernel.cute_python.kit.paged_plan import arguments
 from mla_var3.kernel.cute_python.kit.prefill import PrefillKernel
 from mla_var3.kernel.cute_python.kit.prefill_parts import PartsKernel
-from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v24.flash_mla_v24 import (
+from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v25.flash_mla_v25 import (
     Kernel,
     Odd,
     Plan,
