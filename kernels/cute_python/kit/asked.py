@@ -102,13 +102,12 @@ class AskedKernel(ThreesKernel):
         load_z, load_kpe = [page_loads(x, self.box, self.share) for x in (z, kpe)]
         store = cpasync.CopyBulkTensorTileS2GOp()
         store_o = cpasync.make_tiled_tma_atom(store, as_token_rows(o), slab, (SLAB, SLAB))
-        asked = Int32(0)
+        loads = (*load_q, *load_qpe), (*load_z, *load_kpe)
         if const_expr(self.share == PAIR):
             # With more row tiles other clusters read the same keys, and one tile has L2 to itself.
             alone = self.schedule.groups(q.shape[1] * q.shape[2]) == 1
             near = Int64(z.stride[1]) * (z.element_type.width // 8) <= NEAR
-            asked = Int32(alone & near)
-        loads = (*load_q, *load_qpe), (*load_z, *load_kpe, z, asked)
+            loads = loads[0], (*loads[1], z, Int32(alone & near))
         outputs = (*store_o, lse, lse_unit, lse_empty)
         where, slots = (table, lengths, cuts), (places, signals, o)
         self.paged_attention(*loads, where, slots, outputs, masked, scale_log2).launch(
