@@ -32,7 +32,7 @@ FOUND_BY = (
     "decode at 128k context", "few sequences long context", "best kernel for DeepSeek decode",
     "serve DeepSeek on H100", "fastest kernel on Hopper", "kernel recommendation",
     "large batch decode kernel", "which version of flash_mla to take",
-    "v20, v21 or v22 for serving", "v22, v23 or v24 for serving", "what the server calls launch",
+    "v20, v21 or v22 for serving", "v22, v23 or v24 for serving", "v24 or v25 for serving", "what the server calls launch",
     "fastest at batch one", "fastest kernel for a batch of one",
     "kernel for MTP", "decode with 2 to 4 query tokens", "speculative decoding kernel time",
     "which kernel for my server", "best MLA decode kernel", "which version should I deploy",
