@@ -112,14 +112,11 @@ class SlotsPlan(MlaProblem, KernelPlan):
     kernel: ClassVar[type[PagedKernel]]
     #: Cuts the work, on the device once per decoding step and on the host.
     schedule: ClassVar[Even | Fitted] = Even()
+    #: Whether it puts sequences in an order of its own.
+    ordered: ClassVar[bool] = False
 
     #: Whether chance cuts the work in the schedule's place, 0 or 1: kernels take any cuts.
     scattered: int = dataclasses.field(default=0, metadata={"hidden": True})
-
-    @property
-    def ordered(self) -> bool:
-        """Whether the schedule puts sequences in an order of its own."""
-        return isinstance(self.schedule, Fitted)
 
     @property
     def share(self) -> int:
