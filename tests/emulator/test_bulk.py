@@ -147,6 +147,19 @@ def test_a_store_left_behind_is_reported() -> None:
     ]
 
 
+@pytest.mark.parametrize("waited", [False, True])
+def test_a_load_left_behind_is_reported(waited: bool) -> None:
+    x, y, z = noise(), noise(), np.zeros(BYTES, np.uint8)
+    load = (
+        f"@%p0 bra OVER;\nmbarrier.arrive.expect_tx.shared.b64 _, [%r2], {BYTES};\n"
+        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes "
+        f"[%r1], [%d0], {BYTES}, [%r2];\nOVER:\n"
+    )
+    body = FILL + load + (wait() if waited else "")
+    assert run(body, x, y, z, model=STRICT) == ([] if waited else ["left-pending"])
+    assert run(body, x, y, z) == []
+
+
 # Clusters ------------------------------------------------------------------------------------------
 
 #: Both CTAs expect bytes, then all wait for both.

@@ -70,6 +70,11 @@ launches that wait for none in ``tests/runtime/test_composite.py``.
 
 The last one of the other list is the only one of a fourth stranger's 40 that ``check`` passed at
 first: a barrier between the four warps that a wgmma has read for.
+
+The last six of the other list came on 2026-11-28. The first three are of 40 by two more strangers:
+``check`` passed two, and found the third by a count of ways alone. Loads past the last step and a
+lag that is not the default one are of eleven by the one who mended these. Eight of the eleven were
+caught at once, and one by a count of ways alone. The last is no edit of a right kernel: it had it.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ class Wrong:
         find: Text that stands once in it, or ``#n`` after it says which occurrence.
         put: What stands there instead.
         why: What a reader would overlook.
+        shown: The problem that is run first, since it showed the edit before.
     """
 
     design: str
@@ -35,6 +36,7 @@ class Wrong:
     find: str
     put: str
     why: str = ""
+    shown: str = ""
 
     def text(self) -> str:
         """The file with the edit made."""
@@ -77,17 +79,16 @@ def verdict(wrong: Wrong, budget: float = 60.0) -> str:
 def _judged(wrong: Wrong, pipe: Any) -> None:
     import torch
 
-    from mla_var3.runtime.check import check_plan
-
     torch.set_num_threads(1)
     edited.play(repo_root() / wrong.file, wrong.text())
     said: str | HyperMlaError = ""
     try:
         version = registry.find(wrong.design, wrong.version)
-        for case in checking.cases_of(version):
-            result = check_plan(case.plan, "cpu", case.order, case.runs, conflicts=False)
-            if wrongs := checking.settled(version, case, result).explain():
-                said = f"{case.plan.slug()}: {wrongs}"
+        those = checking.cases_of(version)
+        for case in sorted(those, key=lambda one: one.plan.slug() != wrong.shown):
+            outcome = checking.check_case(version, case)
+            if outcome.explanation:
+                said = f"{outcome.slug}: {outcome.explanation}"
                 break
     except (PlanError, TilingError) as error:
         said = error

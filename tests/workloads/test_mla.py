@@ -568,6 +568,36 @@ def test_of_two_lists_the_second_sums_up_large_negative_latents():
     assert inputs[0][0].any()
 
 
+def test_a_sink_takes_weight_from_the_output_alone():
+    plan = registry.find("sparse_prefill").plan_class()(b=1, h=67, s=3, t=90, topk=40, ending=True)
+    sunk = dataclasses.replace(plan, sunk=True)
+    inputs = plan.prepare_inputs()
+    usual, found = plan.reference_fn(*inputs), sunk.reference_fn(*inputs)
+    assert torch.equal(usual["lse"], found["lse"])
+    assert torch.equal(usual["top"], found["top"])
+    lse, sinks = usual["lse"][..., 0].double(), sunk.sinks(torch.device("cpu")).double()
+    share = 1 - sinks.exp() / (sinks.exp() + lse.exp())
+    torch.testing.assert_close(
+        found["o"][:, 0].double(), usual["o"][:, 0].double() * share.nan_to_num(1.0)[..., None]
+    )
+    assert (sinks[64:] != sinks[:3]).all()
+    assert 0 <= sinks.min() < lse[lse.isfinite()].max() < sinks.max()
+
+
+def test_a_sink_is_tried():
+    plan = registry.find("sparse_prefill").plan_class()()
+    assert list(plan.tries()["sunk"]) == [False, True]
+    made = dataclasses.replace(plan, b=1, h=3, s=2, t=9, topk=4, sunk=True)
+    kernel = made.plan(*made.prepare_inputs("meta"))
+    assert kernel.input_tensors["sink"].shape == (3,)
+
+
+def test_of_a_shared_prefix_large_values_meet_a_jump():
+    plan = registry.find("mla_shared_prefix@cutile-dsl").plan_class()()
+    (one,) = [x for x in plan.edges() if x.level > 1]
+    assert (one.jumps, one.h) == (1, 4)
+
+
 def test_one_sequence_is_shared_by_many_multiprocessors():
     plan = LATENT(b=3, h=128, s=5).shared_by(28)
     assert plan.is_valid()

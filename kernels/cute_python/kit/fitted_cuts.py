@@ -142,12 +142,16 @@ def fitted_cuts(tiles: Sequence[int], workers: int, costs: Costs) -> list[tuple[
         ways = [fit(tiles, workers, size + extra, costs, shortest=x) for x in (False, True)]
         if found := [one for one in ways if one.fits]:
             break
-    best = min(found, key=lambda one: one.many)
-    follows = [-1] * (len(tiles) + -len(tiles) % COLUMNS)
-    for one, after in itertools.pairwise(best.order):
+    return named_rows(min(found, key=lambda one: one.many))
+
+
+def named_rows(made: Fit) -> list[tuple[int, ...]]:
+    """Rows of the workers, and below them which sequence follows each one."""
+    follows = [-1] * (len(made.order) + -len(made.order) % COLUMNS)
+    for one, after in itertools.pairwise(made.order):
         follows[one] = after
     below = [tuple(follows[i : i + COLUMNS]) for i in range(0, len(follows), COLUMNS)]
-    return rows_of(best) + below
+    return rows_of(made) + below
 
 
 def rows_of(made: Fit) -> list[tuple[int, ...]]:

@@ -32,9 +32,10 @@ from mla_var3.kernel.cute_python.kit.head_tiles import (
 )
 from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
 
-#: How far below a running maximum (log2) the own tokens' LSE still is a base: 2**FAR times as many
-#: keys as there are fits fp32.
-FAR = 100.0
+#: How far below a running maximum (log2) the own tokens' LSE still is a base: what the prefix gives
+#: is multiplied by at most 2**FAR, and fits fp32 where keys times their values are below 2**64; own
+#: tokens that count for less count for 2**-FAR of it, next to nothing.
+FAR = 64.0
 
 
 class Merging(RopeKernel):

@@ -29,11 +29,10 @@ class OddPlan(EitherPlan):
         """Whether CTAs share keys, and one row tile has no other."""
         return self.share > 1 and self.row_tiles % 2 == 1
 
-    def cuts(self) -> list[tuple[int, ...]]:
-        """Where the work of each worker begins and ends, for as many as a call has."""
-        tiles = [max(-(-n // KEYS), 1) for n in self.sequences()]
+    def workers(self, tiles: int) -> int:
+        """As many workers as a call has, however few the tiles are."""
         ctas = self.row_tiles if self.leftover else self.share * self.groups(self.share)
-        return self.schedule.rows(tiles, max(self.target.sm_count // ctas, 1))
+        return max(self.target.sm_count // ctas, 1)
 
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         if not self.leftover:

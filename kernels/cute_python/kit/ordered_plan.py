@@ -21,6 +21,7 @@ class OrderedPlan(EitherPlan):
     """Problem and launch: ``thin`` where the rows are few, else ``kernel``."""
 
     schedule: ClassVar[Fitted]
+    ordered = True
 
     def scratch(self, device: torch.device) -> dict[str, torch.Tensor]:
         """Schedule, and what workers tell each other through, by the names of parameters."""

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from mla_var3.errors import PlanError
 from mla_var3.kernel.cute_python.kit.even import COLUMNS, Cut, Even
 from mla_var3.kernel.cute_python.kit.fitted import Fitted
+from mla_var3.kernel.cute_python.kit.fitted_cuts import MOST
 from mla_var3.kernel.cute_python.kit.latent_tiling import LazyTiling
 from mla_var3.kernel.cute_python.kit.paged import PagedKernel
+from mla_var3.kernel.cute_python.kit.scattered import scattered_cuts, scattered_lengths
 from mla_var3.kernel.cute_python.kit.slabs import KEYS, LATENT, ROPE, ROWS
 from mla_var3.kernel.cute_python.kit.slots import MergeSlots
 from mla_var3.kernel.cute_python.kit.softmax import LN_2
+from mla_var3.kernel.cute_python.kit.sound_cuts import lengths_by_chance, unsound
 from mla_var3.languages.cute.signature import parameter_names
-from mla_var3.runtime import KernelPipeline, KernelPlan, Metadata, RuntimeObject, Tiling
+from mla_var3.runtime import KernelPipeline, KernelPlan, Metadata, RuntimeObject, Tiling, cases
 from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic, require_one_of
 from mla_var3.workloads import Cost, option
 from mla_var3.workloads.mla import MlaProblem, PagedLatentProblem
@@ -50,10 +53,19 @@ GIVEN = {
 }
 
 
-#: Sequences and workers of schedules that are checked beside a problem's own: many workers share
-#: a sequence, few do, there are so many that threads count several each, for few workers, and more
-#: than are put in order.
-OTHERS = ((2, 132), (19, 66), (300, 7), (1100, 132))
+#: Sequences and workers of schedules that are run beside a problem's own: many workers share a
+#: sequence; there are so many that threads count several each, for few workers; as many as are put
+#: in order, one less, and more.
+OTHERS = ((2, 132), (300, 7), (MOST - 1, 3), (MOST, 2), (MOST + 1, 3), (1100, 132))
+#: Lists by chance that are cut on the host, and, of these, on the device too: as many as take
+#: seconds, where one thread makes the cuts, and where all do.
+ON_HOST, ON_DEVICE, ON_DEVICE_FITTED = 300, 48, 4
+#: Sequences and workers of a list by chance.
+LIST, WORKERS = 24, 40
+#: Sequences that chance cuts, of many rows and of few, and their keys where all have as many.
+SCATTERED, MORE_SCATTERED, SCATTERED_KEYS = 4, 12, 150
+#: Their rows where these are to be few, else rows past a whole tile.
+FEW_ROWS = 3
 
 
 def tiles_of_all(sequences: Sequence[int]) -> list[int]:
@@ -100,6 +112,11 @@ class SlotsPlan(MlaProblem, KernelPlan):
     kernel: ClassVar[type[PagedKernel]]
     #: Cuts the work, on the device once per decoding step and on the host.
     schedule: ClassVar[Even | Fitted] = Even()
+    #: Whether it puts sequences in an order of its own.
+    ordered: ClassVar[bool] = False
+
+    #: Whether chance cuts the work in the schedule's place, 0 or 1: kernels take any cuts.
+    scattered: int = dataclasses.field(default=0, metadata={"hidden": True})
 
     @property
     def share(self) -> int:
@@ -127,18 +144,51 @@ class SlotsPlan(MlaProblem, KernelPlan):
     def cuts(self) -> list[tuple[int, ...]]:
         """Where the work of each worker begins and ends."""
         tiles = tiles_of_all(self.sequences())
+        if self.scattered:
+            return scattered_cuts(tiles, random.Random(self.slug()), ordered=self.ordered)
+        return self.schedule.rows(tiles, self.workers(sum(tiles)))
+
+    def workers(self, tiles: int) -> int:
+        """Among how many workers so many tiles are cut: as the device has room for."""
         room = self.target.sm_count // (self.share * self.groups(self.share))
-        return self.schedule.rows(tiles, max(min(room, sum(tiles)), 1))
+        return max(min(room, tiles), 1)
+
+    def edges(self) -> list[Self]:
+        """Short sequences cut by chance too, of several row tiles where the tiling takes these.
+
+        A merge of its own has a block for each row and worker, and so few rows.
+        """
+        few = "merge" in self.tiling_types or getattr(self.tiling("attention"), "columns", 0)
+        h = FEW_ROWS if few else ROWS + FEW_ROWS
+        cut = dataclasses.replace(
+            self, b=(SCATTERED if h > FEW_ROWS else MORE_SCATTERED), h=h, s=1, t=SCATTERED_KEYS,
+            scattered=1,
+        )  # fmt: skip
+        return [one for one in (cut,) if one.is_valid()] + super().edges()
 
     def metadata(self, device: torch.device) -> list[Metadata]:
         """The schedule of this step, and of others."""
-        chance, found = random.Random(self.slug()), []
-        for count, workers in OTHERS:
-            others = [max(chance.randint(-2000, 6000), 0) for _ in range(count)]
-            others[0] = chance.randint(5000, 9000)
-            cuts = self.schedule.rows(tiles_of_all(others), workers)
-            found.append(self.scheduled(others, cuts, device))
-        return [self.scheduled(self.sequences(), self.cuts(), device), *found]
+        chance = random.Random(cases.SEED)
+        others = [
+            ([max(chance.randint(-2000, 6000), 0) for _ in range(count)], workers)
+            for count, workers in OTHERS
+        ]
+        those = ON_DEVICE_FITTED if self.ordered else ON_DEVICE
+        others += [lengths_by_chance(chance, LIST, WORKERS) for _ in range(those)]
+        own = [] if self.scattered else [self.scheduled(self.sequences(), self.cuts(), device)]
+        return own + [
+            self.scheduled(keys, self.schedule.rows(tiles_of_all(keys), workers), device)
+            for keys, workers in others
+        ]
+
+    def unsound(self) -> str:
+        chance = random.Random(cases.SEED)
+        for _ in range(ON_HOST):
+            keys, workers = lengths_by_chance(chance, LIST, WORKERS)
+            tiles = tiles_of_all(keys)
+            if wrong := unsound(self.schedule.rows(tiles, workers), tiles, ordered=self.ordered):
+                return f"cuts of {len(keys)} sequences for {workers} workers: {wrong}"
+        return ""
 
     def scheduled(
         self, sequences: Sequence[int], cuts: Sequence[tuple[int, ...]], device: torch.device
@@ -301,6 +351,11 @@ class PagedPlan(SlotsPlan, PagedLatentProblem):
             dataclasses.replace(plan, page=page, lengths=lengths)
             for plan, (page, lengths) in zip(super().check_plans(), pages, strict=False)
         ]
+
+    def drawn(self) -> list[int]:
+        if self.scattered:
+            return scattered_lengths(self.b, KEYS, random.Random(self.slug()))
+        return super().drawn()
 
     def sequences(self) -> list[int]:
         return self.drawn()

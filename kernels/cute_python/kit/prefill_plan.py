@@ -68,7 +68,7 @@ class PrefillPlan(SparseRowsProblem, KernelPlan):
         rows = cache.view(1, -1, cache.shape[-1]).view(torch.uint8)
         given = {
             "q": q, "qpe": qpe, "cache": rows, "indices": indices, "lengths": lengths,
-            "sink": torch.zeros(self.h, dtype=torch.float32, device=q.device),
+            "sink": self.sinks(q.device),
         }  # fmt: skip
         left = {}
         if parts > 1:
@@ -78,7 +78,7 @@ class PrefillPlan(SparseRowsProblem, KernelPlan):
                 "signals": torch.zeros(count, SIGNALS, dtype=torch.int32, device=q.device),
             }
         written = {"o": o, "sums": lse.squeeze(-1), "tops": top.squeeze(-1)}
-        numbers = (parts if left else workers, int(self.ending), 0, self.scale / LN_2)
+        numbers = (parts if left else workers, int(self.ending), int(self.sunk), self.scale / LN_2)
         values = (*given.values(), *left.values(), *written.values(), *numbers)
         made: type[PrefillKernel] = PartsKernel if left else PrefillKernel
 

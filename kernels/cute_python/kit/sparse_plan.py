@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from mla_var3.errors import PlanError
 from mla_var3.kernel.cute_python.kit.latent_tiling import LazyTiling
@@ -51,6 +52,13 @@ class SparsePlan(SlotsPlan, SparseLatentProblem):
 
     def _autotune_configs(self) -> dict[str, list[Tiling]]:
         return {stage: [self.default_tiling(stage)] for stage in self.tiling_types}
+
+    def edges(self) -> list[Self]:
+        """Lists that chance cuts are as long as their sequences."""
+        return [
+            dataclasses.replace(one, topk=one.t) if one.scattered else one
+            for one in super().edges()
+        ]
 
     def sequences(self) -> list[int]:
         """Keys of each list, which is cut as a sequence is."""

@@ -40,8 +40,6 @@ EXIT_FAILED = 1
 MADE = 60
 #: Problems that are made where a GPU runs them, and the steps of tiles that one may take.
 MADE_FOR_GPU, MOST_STEPS_OF_GPU = 24, 40_000
-#: Builds whose first problem has its schedules checked too: these are the same for all builds.
-SCHEDULED = 3
 #: Problems that one process runs where nothing is compiled.
 TOGETHER = 16
 #: What all of these processes have loaded, beside the sources of the versions.
@@ -348,13 +346,11 @@ def cases_of(version: Version) -> list[Case]:
     A GPU starts blocks as it likes. Where nothing is compiled, problems are made beside those of
     the workload; else few builds are run at many sizes.
     """
-    seen: set[int | None] = set()
-    found = []
-    for case in _chosen(version):
-        is_first = case.build not in seen and len(seen) < SCHEDULED
-        seen.add(case.build)
-        found.append(dataclasses.replace(case, metadata=is_first))
-    return found
+    # Schedules are the same for all builds.
+    return [
+        dataclasses.replace(case, metadata=not number)
+        for number, case in enumerate(_chosen(version))
+    ]
 
 
 def _chosen(version: Version) -> Sequence[Case]:
@@ -431,7 +427,8 @@ def check_case(version: Version, case: Case) -> CheckOutcome:
     except NotExecutableError as error:
         return CheckOutcome(key, plan.slug(), skipped=str(error))
     orders = {execution.order for execution in result.executions}
-    wrong = [result.explain(), vast.refused(plan) if case.metadata else ""]
+    wrong = [result.explain()]
+    wrong += [vast.refused(plan), plan.unsound()] if case.metadata else []
     return CheckOutcome(
         key, plan.slug(), result.max_relative_error, "; ".join(filter(None, wrong)),
         order=orders.pop() if len(orders) == 1 else None, facts=coverage.of(result.executions),

@@ -83,6 +83,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
     _add_unseen(plan, picked)  # In a build that was there, it is not as its plan makes it.
     for those in picked:
         those += build_sizes.other_sides(those)
+    _add_above(picked)
     # The first goes through most steps; others are launched twice.
     return [
         dataclasses.replace(
@@ -235,6 +236,28 @@ def _add_whole(small: KernelPlan, picked: list[list[Built]], beside: int = BESID
     # The first has most steps.
     others = build_sizes.sized(alone, len(picked), SIZES_BESIDE) if beside else iter(())
     picked.append([alone, *itertools.islice(others, 1, 1 + beside)])
+
+
+def _add_above(picked: list[list[Built]]) -> None:
+    """Add a problem with the most of each number of a tiling that no build has above its default.
+
+    Such as a lag, where builds are too few for both of its ends: what is right without it, and at
+    the default, may overflow above.
+    """
+    for one in [those[0] for those in picked]:
+        for stage, tiling in one.tilings.items():
+            for field in dataclasses.fields(tiling):
+                if type(field.default) is not float:
+                    continue
+                had = [x[0].tilings[stage] for x in picked if stage in x[0].tilings]
+                most = max(getattr(each, field.name) for each in had)
+                if most > getattr(one.case.plan.default_tiling(stage), field.name):
+                    continue
+                ends = cases.ends(tiling, field.name, one.case.plan)
+                above = [each for each in ends if getattr(each, field.name) > most]
+                made = (_with(one, {**one.tilings, stage: each}) for each in above)
+                if other := next((x for x in made if x is not None), None):
+                    picked.append(build_sizes.in_turn(other)[:1] or [other])
 
 
 def _told(found: Sequence[Built]) -> frozenset[Feature]:

@@ -34,6 +34,8 @@ class MBarrier:
     #: The last phase that a tcgen05.commit arrived in, its event and its instruction; and the last
     #: phase whose end somebody has seen.
     committed: tuple[int, Event, int] | None = None
+    #: The last phase that a copy brought bytes in, the copy's warp and its instruction.
+    brought: tuple[int, int, int] | None = None
     passed: int = 0
 
     def state(self) -> str:

@@ -27,7 +27,8 @@ class Model:
         relaxed_publishes: A relaxed atomic on global memory orders what its warp knew before.
         reader_fences: A ``fence.proxy.async`` by the side that reads, after it has synchronized,
             counts as much as one by the side that wrote.
-        exit_drains: The shared memory of a CTA that ends stays until its bulk stores have read it.
+        exit_drains: The shared memory of a CTA that ends stays until its bulk stores have read it,
+            and its bulk loads have written it.
         copies_publish: The end of a copy tells also what the thread knew that issued it.
         relaxed_keeps: A relaxed arrival at the barrier of a cluster comes after what its warp did
             to shared memory of other CTAs, so that these may end.

@@ -247,6 +247,7 @@ class Sync:
                 cta = event.warp // m.warps_per_cta  # The barrier may be the other CTA's.
             m.trace.copy(m.number, event.warp, key, count, pc, cta)
         barrier.tx -= count
+        barrier.brought = barrier.phase + 1, event.warp, pc
         if m.model.copies_publish:
             m.clocks.publish([event.warp], barrier.vector)
         barrier.vector[event.chain] = max(int(barrier.vector[event.chain]), event.number)
@@ -303,8 +304,10 @@ class Sync:
             m.trace.add(m.number, warps, "wait", pc, self._phase(place, barrier, 1))
 
     def ended(self, cta: int) -> None:
-        """A CTA has ended: nothing may arrive at its barriers any more."""
+        """A CTA has ended: nothing may arrive at its barriers or in its memory any more."""
         m = self.machine
+        if m.checks and not m.model.exit_drains:
+            self._brought(cta)
         if m.model.commits_in_order:
             return
         known = m.clocks.seen[cta * m.warps_per_cta : (cta + 1) * m.warps_per_cta].max(0)
@@ -315,6 +318,24 @@ class Sync:
             # What nobody knows to be done is reported with all else from outside of the CTA.
             if phase > barrier.passed and event.number <= known[event.chain]:
                 self._late(barrier, place, event.warp, pc)
+
+    def _brought(self, cta: int) -> None:
+        """Report copies to the shared memory of a CTA that nobody has waited for."""
+        m = self.machine
+        for place, barrier in self.mbarriers.items():
+            if place // m.shared.size != cta or barrier.brought is None:
+                continue
+            phase, warp, pc = barrier.brought
+            if phase > barrier.passed:
+                m.reporter.add(
+                    "left-pending",
+                    pc,
+                    f"CTA {cta} of the cluster ends, and nobody has waited for this copy of "
+                    f"{m.warp_name(warp)} at the mbarrier at shared {place % m.shared.size:#x}",
+                    barrier.pc,
+                    m.warp_name(warp),
+                    missing="a wait for each copy before the end, or none that nobody needs",
+                )
 
     def _late(self, barrier: MBarrier, place: int, warp: int, pc: int) -> None:
         m = self.machine

@@ -77,6 +77,13 @@ class KernelPlan(Problem):
         """
         return ()
 
+    def unsound(self) -> str:
+        """What is wrong with what the host decides beside this problem's; empty if nothing is.
+
+        Of many problems of which no kernel is run, such as where work is cut.
+        """
+        return ""
+
     def tiling(self, stage: str) -> Any:
         """The validated tiling of ``stage``: the user's, else the default."""
         tiling = self.tilings.get(stage) or self.default_tiling(stage)

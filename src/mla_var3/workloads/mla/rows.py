@@ -27,6 +27,8 @@ SIZES = (
     (4, 128, 32768, 2048),
     (1, 128, 8192, 2048),
 )
+#: Sinks of heads, from one to the next and over how many: 0 to 10.
+SINK_STEP, SINK_PERIOD = 7, 11
 
 
 def sparse_prefill_set() -> list[dict[str, Any]]:
@@ -41,7 +43,7 @@ class SparseRowsProblem(SparseLatentProblem):
     Inputs as those of ``SparseLatentProblem``, but that the cache is ``[pages,page,k+p]`` in
     bfloat16. Outputs: o ``[b*s,1,h,k]``, and in fp32 LSE ``lse`` and highest scaled score ``top``
     of each row, both ``[b*s,h,1]``. As FlashMLA has it, a list without a token gives 0, plus
-    infinity and minus infinity.
+    infinity and minus infinity, and a sink is in the output alone.
     """
 
     covers: ClassVar[str] = (
@@ -59,6 +61,8 @@ class SparseRowsProblem(SparseLatentProblem):
         8192, "rows of the cache per sequence", tries=(1, 3, 65, 257, 600), near=1, minimum=1
     )
     rows: bool = option(True, "the cache holds rows in bfloat16, not bytes in fp8")
+    #: Whether each head has a sink: a logit that takes weight and gives no value.
+    sunk: bool = dataclasses.field(default=False, metadata={"hidden": True, "tries": (False, True)})
 
     def validate(self) -> None:
         super().validate()
@@ -81,6 +85,15 @@ class SparseRowsProblem(SparseLatentProblem):
     def shrunk(self) -> Self:
         """Of multiples of 64 heads and places, as FlashMLA takes them."""
         return dataclasses.replace(super().shrunk(), h=64, topk=64)
+
+    def sinks(self, device: torch.device) -> torch.Tensor:
+        """Logits of the heads [h], near the LSE of short and of long lists; no two neighbors alike.
+
+        They repeat after as many heads as divide no tile of rows.
+        """
+        import torch
+
+        return (torch.arange(self.h, dtype=torch.float32) * SINK_STEP % SINK_PERIOD).to(device)
 
     def tolerance(self, output: str) -> Tolerance:
         return super().tolerance("lse" if output == "top" else output)
@@ -107,6 +120,8 @@ class SparseRowsProblem(SparseLatentProblem):
             scores = (q[i, 0].float() @ z.T + qpe[i, 0].float() @ kpe.T) * self.scale
             lse[i, :, 0], top[i, :, 0] = scores.logsumexp(-1), scores.amax(-1)
             o[i, 0] = scores.softmax(-1) @ z
+        if self.sunk:
+            o *= torch.sigmoid(lse - self.sinks(o.device)[:, None]).transpose(1, 2)[..., None]
         return {"o": o, "lse": lse, "top": top}
 
     def empty_outputs(  # type: ignore[override]  # one more than decode gives

@@ -75,10 +75,17 @@ class SharedPrefixProblem(MlaProblem):
         return {"groups": 1, "shared": shared, "prefix": prefix}
 
     def edges(self) -> list[Self]:
-        """Many pieces of a prefix too, of which all tokens are shared."""
+        """Many pieces of a prefix too, of which all tokens are shared.
+
+        Of large values the prefix counts for more than the own tokens, by as much as a jump has.
+        """
         t = MANY * USUAL_TILE
         cut = self._pieces(groups=1, shared=t, prefix=t)
-        return [*super().edges(), *([dataclasses.replace(self, **cut)] if cut else ())]
+        found = [
+            dataclasses.replace(one, h=4, jumps=1) if one.level > 1.0 else one
+            for one in super().edges()
+        ]
+        return [*found, *([dataclasses.replace(self, **cut)] if cut else ())]
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         names = ("s", "t", "causal", "shared", "prefix")

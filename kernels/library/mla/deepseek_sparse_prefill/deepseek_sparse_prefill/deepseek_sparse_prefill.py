@@ -49,10 +49,11 @@ class Plan(SparseRowsProblem, LibraryPlan):
         # What a server keeps in this layout anyway is not timed.
         queries, rows = torch.cat([q, qpe], -1).squeeze(1), cache.view(-1, 1, cache.shape[-1])
         lists, counts = chosen.unsqueeze(1), lengths if self.ending else None
+        sinks = self.sinks(q.device) if self.sunk else None
 
         def call() -> dict[str, torch.Tensor]:
             out, tops, sums = NEEDS.load().flash_mla_sparse_fwd(
-                queries, rows, lists, self.scale, topk_length=counts
+                queries, rows, lists, self.scale, attn_sink=sinks, topk_length=counts
             )
             return {"o": out.unsqueeze(1), "lse": sums.unsqueeze(-1), "top": tops.unsqueeze(-1)}
 
