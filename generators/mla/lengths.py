@@ -1,0 +1,141 @@
+"""Says how one kernel's time and its error change with the context, from records."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from generators.mla.same_work import PEERS, time_of
+from generators.model import targets
+from generators.model.run import Run
+from generators.model.site import Site
+from generators.pages.kernels import run_version
+from generators.write.text import cell, sections, table
+from mla_var3.knowledge.evidence import Link
+from mla_var3.workloads.mla import WORKLOAD
+
+#: Mode whose times a page quotes.
+_MODE = "event"
+#: Lengths that a curve has at least.
+_ENOUGH = 4
+
+
+def times(site: Site, link: Link) -> str:
+    """One kernel over contexts of one run, beside the library where the same run has it."""
+    curves = _curves(run for run in (*site.runs, *site.earlier) if _is_ours(run))
+    if not curves:
+        return "No run timed one kernel at several contexts."
+    found = sorted(max(curves, key=_worth), key=_context)
+    version, beside = run_version(site, found[0], link), _library(site, found)
+    problem = found[0].record.problem
+    device = cell(targets.target_name(found[0].record.target))
+    head = ["Context, tokens per sequence", "Time", *([next(iter(PEERS.values()))] if beside else [])]
+    rows = [
+        [f"{_context(run):,}", time_of(run, link),
+         *([time_of(beside[_context(run)], link)] if beside else [])]
+        for run in found
+    ]  # fmt: skip
+    first, last = found[0], found[-1]
+    return sections(
+        f"**From {_context(first):,} to {_context(last):,} tokens, one kernel, one run:** {version} "
+        f"on an {device.removeprefix('NVIDIA ')}, {problem['b']} sequences of equal length, "
+        f"{problem['h']} heads, one query token, bf16.",
+        table(head, rows, right=head),
+        f"{_context(last) // _context(first)} times the context takes "
+        f"{last.total.median_us / first.total.median_us:.1f} times as long: a line through the "
+        "longer ones, above which the short ones lie by what every launch costs. "
+        f"{_longest(site, link)}",
+    )
+
+
+def errors(site: Site, link: Link) -> str:
+    """The relative error of one kernel at each context, of its record with most of them."""
+    curves = _curves(
+        run for run in (*site.runs, *site.earlier) if _is_ours(run) and error_of(run) is not None
+    )
+    if not curves:
+        return "No record states errors at several contexts."
+    found = sorted(max(curves, key=_worth), key=_context)
+    told = [(f"{_context(run):,}", f"[{error_of(run):.1e}]({link(run.name)})") for run in found]
+    return sections(
+        table(["Keys", *(keys for keys, _ in told)], [["Error", *(error for _, error in told)]],
+              right=[keys for keys, _ in told]),
+        f"{run_version(site, found[0], link)}, {found[0].record.problem['b']} sequences, "
+        f"{found[0].record.problem['h']} heads, bf16.",
+    )  # fmt: skip
+
+
+def error_of(run: Run) -> float | None:
+    """The largest relative error of a run's own problem."""
+    outcome = run.outcome
+    if outcome is None or outcome.correctness is None:
+        return None
+    return outcome.correctness.max_relative_error
+
+
+def _is_ours(run: Run) -> bool:
+    """Dense decode over equal lengths, one query token, of a kernel of ours."""
+    record = run.record
+    problem = record.problem
+    return (
+        run.is_timed
+        and record.mode == _MODE
+        and record.kernel.layer == WORKLOAD.key
+        and record.kernel.language != "library"
+        and problem.get("s") == 1
+        and not problem.get("lengths")
+        and "topk" not in problem
+        and "page" in problem
+    )
+
+
+def _curves(runs: Iterable[Run]) -> list[list[Run]]:
+    """Runs of one version and one run that differ in the context alone, a curve each."""
+    found: dict[object, dict[int, Run]] = defaultdict(dict)
+    for run in runs:
+        found[_but_context(run), run.record.kernel.design, run.record.kernel.version][
+            _context(run)
+        ] = run
+    return [list(curve.values()) for curve in found.values() if len(curve) >= _ENOUGH]
+
+
+def _but_context(run: Run) -> tuple[object, ...]:
+    """What runs of a curve have in common."""
+    rest = {k: v for k, v in run.record.problem.items() if k != "t"}
+    return run.record.run, run.record.target, tuple(sorted((k, str(v)) for k, v in rest.items()))
+
+
+def _context(run: Run) -> int:
+    return int(run.record.problem["t"])  # type: ignore[call-overload]
+
+
+def _worth(curve: list[Run]) -> tuple[object, ...]:
+    """A curve of many lengths, then the newest, then many heads and few sequences."""
+    problem = curve[0].record.problem
+    return len(curve), curve[0].record.time.date(), problem["h"], -int(problem["b"])  # type: ignore[call-overload]
+
+
+def _library(site: Site, curve: list[Run]) -> dict[int, Run]:
+    """The library's times at the same contexts in the same run; empty where any lacks."""
+    wanted = _but_context(curve[0])
+    known = {
+        _context(run): run
+        for run in (*site.runs, *site.earlier)
+        if run.is_timed
+        and run.record.mode == _MODE
+        and run.record.kernel.design == next(iter(PEERS))
+        and _but_context(run) == wanted
+    }
+    return known if all(_context(run) in known for run in curve) else {}
+
+
+def _longest(site: Site, link: Link) -> str:
+    """The longest context at which a kernel of ours was timed."""
+    timed = [run for run in (*site.runs, *site.earlier) if _is_ours(run)]
+    longest = max(timed, key=lambda run: (_context(run), run.record.time))
+    problem = longest.record.problem
+    return (
+        f"Longest that was timed: {_context(longest):,} tokens, "
+        f"{run_version(site, longest, link)} with b = {problem['b']} and h = {problem['h']}, "
+        f"{time_of(longest, link)}."
+    )
