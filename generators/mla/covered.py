@@ -186,6 +186,7 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "merge-cost": merging.text,
     "mla-lengths": lengths.times,
     "mla-error-by-length": lengths.errors,
+    "mla-run-minutes": lengths.minutes,
     "mla-effort": effort.table_of,
     "mla-torch": effort.torch,
     "mla-verdict": lambda site, _link: peers.verdict(site),

@@ -29,21 +29,23 @@ def times(site: Site, link: Link) -> str:
     version, beside = run_version(site, found[0], link), _library(site, found)
     problem = found[0].record.problem
     device = cell(targets.target_name(found[0].record.target))
-    head = ["Context, tokens per sequence", "Time", *([next(iter(PEERS.values()))] if beside else [])]
+    head = [
+        "Context, tokens per sequence",
+        "Time",
+        *([next(iter(PEERS.values()))] if beside else []),
+    ]
     rows = [
         [f"{_context(run):,}", time_of(run, link),
          *([time_of(beside[_context(run)], link)] if beside else [])]
         for run in found
     ]  # fmt: skip
-    first, last = found[0], found[-1]
     return sections(
-        f"**From {_context(first):,} to {_context(last):,} tokens, one kernel, one run:** {version} "
+        f"**From {_context(found[0]):,} to {_context(found[-1]):,} tokens, one kernel, one run:** {version} "
         f"on an {device.removeprefix('NVIDIA ')}, {problem['b']} sequences of equal length, "
         f"{problem['h']} heads, one query token, bf16.",
         table(head, rows, right=head),
-        f"{_context(last) // _context(first)} times the context takes "
-        f"{last.total.median_us / first.total.median_us:.1f} times as long: a line through the "
-        "longer ones, above which the short ones lie by what every launch costs. "
+        f"Twice the context takes {_doubled(found)} times as long: what every launch costs weighs "
+        "less the longer it is. "
         f"{_longest(site, link)}",
     )
 
@@ -56,13 +58,25 @@ def errors(site: Site, link: Link) -> str:
     if not curves:
         return "No record states errors at several contexts."
     found = sorted(max(curves, key=_worth), key=_context)
-    told = [(f"{_context(run):,}", f"[{error_of(run):.1e}]({link(run.name)})") for run in found]
+    told = [(f"{_context(run):,}", f"[{_power(error_of(run))}]({link(run.name)})") for run in found]
     return sections(
         table(["Keys", *(keys for keys, _ in told)], [["Error", *(error for _, error in told)]],
               right=[keys for keys, _ in told]),
         f"{run_version(site, found[0], link)}, {found[0].record.problem['b']} sequences, "
         f"{found[0].record.problem['h']} heads, bf16.",
     )  # fmt: skip
+
+
+def _power(error: float | None) -> str:
+    """As the site writes it: 2.0e-3."""
+    return f"{error:.1e}".replace("e-0", "e-")
+
+
+def _doubled(curve: list[Run]) -> str:
+    """How much longer each takes than that of half the context, least and most."""
+    found = {_context(run): run.total.median_us for run in curve}
+    ratios = [us / found[keys // 2] for keys, us in found.items() if keys // 2 in found]
+    return f"{min(ratios):.1f} to {max(ratios):.1f}" if ratios else "as many"
 
 
 def error_of(run: Run) -> float | None:
@@ -106,13 +120,13 @@ def _but_context(run: Run) -> tuple[object, ...]:
 
 
 def _context(run: Run) -> int:
-    return int(run.record.problem["t"])  # type: ignore[call-overload]
+    return int(run.record.problem["t"])  # type: ignore[arg-type]
 
 
 def _worth(curve: list[Run]) -> tuple[object, ...]:
     """A curve of many lengths, then the newest, then many heads and few sequences."""
     problem = curve[0].record.problem
-    return len(curve), curve[0].record.time.date(), problem["h"], -int(problem["b"])  # type: ignore[call-overload]
+    return len(curve), curve[0].record.time.date(), problem["h"], -int(problem["b"])  # type: ignore[arg-type]
 
 
 def _library(site: Site, curve: list[Run]) -> dict[int, Run]:
@@ -139,3 +153,27 @@ def _longest(site: Site, link: Link) -> str:
         f"{run_version(site, longest, link)} with b = {problem['b']} and h = {problem['h']}, "
         f"{time_of(longest, link)}."
     )
+
+
+def minutes(site: Site, link: Link) -> str:
+    """How long the largest run of several kernels took, from its first record to its last."""
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for run in (*site.runs, *site.earlier):
+        if run.is_timed and run.record.mode == _MODE and run.record.kernel.layer == WORKLOAD.key:
+            runs[run.record.run].append(run)
+    whole = [found for found in runs.values() if len(_kernels(found)) > 1]
+    if not whole:
+        return "not recorded here"
+    found = max(whole, key=len)
+    times_of = sorted(run.record.time for run in found)
+    problems = {str(sorted((k, str(v)) for k, v in run.record.problem.items())) for run in found}
+    span = (times_of[-1] - times_of[0]).total_seconds() / 60
+    last = max(found, key=lambda run: run.record.time)
+    return (
+        f"the largest run here, {len(_kernels(found))} kernels at {len(problems)} problems, took "
+        f"[{span:.0f} minutes from its first record to its last]({link(last.name)})"
+    )
+
+
+def _kernels(runs: Iterable[Run]) -> set[tuple[str, str]]:
+    return {(run.record.kernel.design, run.record.kernel.version) for run in runs}

@@ -26,8 +26,15 @@ def test_a_kernel_without_a_fault_errs_no_more_at_the_longest_context(site):
     assert found[-1] <= found[0]
 
 
+def test_how_long_a_run_takes_is_said_in_minutes(site):
+    said = lengths.minutes(site, site.link("scope.md"))
+    assert int(re.search(r"\[(\d+) minutes", said)[1]) in range(1, 600)
+    assert int(re.search(r"at (\d+) problems", said)[1]) > 10
+
+
 def test_without_a_run_it_says_so(site):
     bare = replace(site, runs=(), earlier=())
     link = bare.link("mla/which-decode-kernel.md")
     assert lengths.times(bare, link).startswith("No run timed")
     assert lengths.errors(bare, link).startswith("No record states")
+    assert lengths.minutes(bare, link) == "not recorded here"
