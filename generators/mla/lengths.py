@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import date
 
 from generators.mla.same_work import PEERS, time_of
 from generators.model import targets
@@ -40,8 +41,8 @@ def times(site: Site, link: Link) -> str:
         for run in found
     ]  # fmt: skip
     return sections(
-        f"**From {_context(found[0]):,} to {_context(found[-1]):,} tokens, one kernel, one run:** {version} "
-        f"on an {device.removeprefix('NVIDIA ')}, {problem['b']} sequences of equal length, "
+        f"**From {_context(found[0]):,} to {_context(found[-1]):,} tokens, one kernel, one run:** "
+        f"{version} on an {device.removeprefix('NVIDIA ')}, {problem['b']} sequences of equal length, "
         f"{problem['h']} heads, one query token, bf16.",
         table(head, rows, right=head),
         f"Twice the context takes {_doubled(found)} times as long: what every launch costs weighs "
@@ -123,10 +124,11 @@ def _context(run: Run) -> int:
     return int(run.record.problem["t"])  # type: ignore[arg-type]
 
 
-def _worth(curve: list[Run]) -> tuple[object, ...]:
+def _worth(curve: list[Run]) -> tuple[int, date, int, int]:
     """A curve of many lengths, then the newest, then many heads and few sequences."""
     problem = curve[0].record.problem
-    return len(curve), curve[0].record.time.date(), problem["h"], -int(problem["b"])  # type: ignore[arg-type]
+    heads, sequences = (int(problem[name]) for name in ("h", "b"))  # type: ignore[arg-type]
+    return len(curve), curve[0].record.time.date(), heads, -sequences
 
 
 def _library(site: Site, curve: list[Run]) -> dict[int, Run]:

@@ -113,7 +113,7 @@ def test_a_kernel_as_an_operator_of_torch_runs_and_has_a_fake() -> None:
     ("script", "arch", "page", "lines"),
     [
         ("first/tvm_ffi.py", "sm_90a", "docs/calling.md",
-         ["options=\"--enable-tvm-ffi\")", "fn(x, out)", "enable_tvm_ffi=True).mark_layout_dynamic()"]),
+         ["options=\"--enable-tvm-ffi\")", "fn(x, out)", "enable_tvm_ffi=True"]),
         ("api/cute/values.py", "sm_90a", "docs/cute-dsl.md",
          ["half.store(kept.to(cutlass.BFloat16))", "v.reduce(cute.ReductionOp.MAX",
           "kept.reduce(cute.ReductionOp.ADD, 0.0, 0)", "cute.where(v > 0.0, weights"]),
