@@ -58,7 +58,9 @@ CURVE_BY = (
     "latency against sequence length", "is decode time linear in the context",
     "plot of time against context", "time per step at 64k tokens", "scaling with cached tokens",
     "decode time at 2k 4k 8k 16k 32k 64k", "how much slower is a long context",
-    "same kernel at several context lengths", "chart for a slide", "doubling of the context",
+    "same kernel at several context lengths", "chart for a slide",
+    "doubling of the context", "decode time by batch size",
+    "decode time vs number of heads", "time of decode by heads and sequences",
 )  # fmt: skip
 #: Chip whose other cards run the same machine code.
 H100 = "nvidia-h100-sxm"

@@ -26,7 +26,8 @@ def times(site: Site, link: Link) -> str:
     curves = _curves(run for run in (*site.runs, *site.earlier) if _is_ours(run))
     if not curves:
         return "No run timed one kernel at several contexts."
-    found = sorted(max(curves, key=_worth), key=_context)
+    longest = max(curves, key=_worth)
+    found = sorted(longest, key=_context)
     version, beside = run_version(site, found[0], link), _library(site, found)
     problem = found[0].record.problem
     device = cell(targets.target_name(found[0].record.target))
@@ -42,12 +43,13 @@ def times(site: Site, link: Link) -> str:
     ]  # fmt: skip
     return sections(
         f"**From {_context(found[0]):,} to {_context(found[-1]):,} tokens, one kernel, one run:** "
-        f"{version} on an {device.removeprefix('NVIDIA ')}, {problem['b']} sequences of equal length, "
-        f"{problem['h']} heads, one query token, bf16.",
+        f"{version} on an {device.removeprefix('NVIDIA ')}, {problem['b']} sequences of equal "
+        f"length, {problem['h']} heads, one query token, bf16.",
         table(head, rows, right=head),
         f"Twice the context takes {_doubled(found)} times as long: what every launch costs weighs "
         "less the longer it is. "
         f"{_longest(site, link)}",
+        _others(longest, curves, link),
     )
 
 
@@ -58,7 +60,8 @@ def errors(site: Site, link: Link) -> str:
     )
     if not curves:
         return "No record states errors at several contexts."
-    found = sorted(max(curves, key=_worth), key=_context)
+    longest = max(curves, key=_worth)
+    found = sorted(longest, key=_context)
     told = [(f"{_context(run):,}", f"[{_power(error_of(run))}]({link(run.name)})") for run in found]
     return sections(
         table(["Keys", *(keys for keys, _ in told)], [["Error", *(error for _, error in told)]],
@@ -66,6 +69,33 @@ def errors(site: Site, link: Link) -> str:
         f"{run_version(site, found[0], link)}, {found[0].record.problem['b']} sequences, "
         f"{found[0].record.problem['h']} heads, bf16.",
     )  # fmt: skip
+
+
+def _others(curve: list[Run], curves: list[list[Run]], link: Link) -> str:
+    """The same version and run at other numbers of heads and sequences; empty without any."""
+
+    def made(of: list[Run]) -> tuple[object, ...]:
+        kernel = of[0].record.kernel
+        return of[0].record.run, kernel.design, kernel.version, len(of)
+
+    def size(of: list[Run]) -> tuple[int, int]:
+        problem = of[0].record.problem
+        return int(problem["b"]), int(problem["h"])  # type: ignore[arg-type]
+
+    alike = sorted((of for of in curves if made(of) == made(curve)), key=size)
+    if len(alike) < 2:
+        return ""
+    columns = [{_context(run): run for run in of} for of in alike]
+    contexts = sorted(_context(run) for run in curve)
+    head = ["Context", *(f"b = {b}, h = {h}" for b, h in map(size, alike))]
+    rows = [
+        [f"{t:,}", *(time_of(column[t], link) if t in column else "" for column in columns)]
+        for t in contexts
+    ]
+    return sections(
+        "The same run by sequences (b) and heads (h):",
+        table(head, rows, right=head),
+    )
 
 
 def _power(error: float | None) -> str:

@@ -10,7 +10,7 @@ from generators.mla import lengths
 
 def test_times_are_of_one_run_and_rise_with_the_context(site):
     text = lengths.times(site, site.link("mla/which-decode-kernel.md"))
-    rows = [row for row in text.splitlines() if row.startswith("| ")][2:]
+    rows = [row for row in text.partition("Twice")[0].splitlines() if row.startswith("| ")][2:]
     contexts = [int(row.split(" | ")[0].strip("| ").replace(",", "")) for row in rows]
     assert contexts == sorted(contexts)
     assert len(contexts) >= 4
@@ -38,3 +38,10 @@ def test_without_a_run_it_says_so(site):
     assert lengths.times(bare, link).startswith("No run timed")
     assert lengths.errors(bare, link).startswith("No record states")
     assert lengths.minutes(bare, link) == "not recorded here"
+
+
+def test_the_same_run_has_other_numbers_of_heads_beside_it(site):
+    text = lengths.times(site, site.link("mla/which-decode-kernel.md"))
+    head = next(row for row in text.splitlines() if row.startswith("| Context |"))
+    assert "h = 64" in head
+    assert "h = 128" in head
