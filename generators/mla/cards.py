@@ -22,6 +22,8 @@ PATH = "mla/which-card.md"
 #: This file, by which other pages name the page.
 SOURCE = "generators/mla/cards.py"
 FOUND_BY = (
+    "H100 H200 B200 specs", "specs of H100 H200 B200", "dense bf16 TFLOPS by card",
+    "SM count TFLOPS bandwidth in one table", "data sheet of the cards",
     "B200 vs H200", "H200 vs B200", "H100 vs H200", "H100 or H200", "is a B200 worth it",
     "which card to buy", "which GPU to buy", "compare GPUs", "GPU comparison", "budget",
     "price performance", "memory size of a card", "what limits decode", "what limits prefill",

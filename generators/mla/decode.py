@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from statistics import geometric_mean
 
-from generators.mla import served
+from generators.mla import lengths, served
 from generators.mla.same_work import PEERS, time_of
 from generators.model import problems, targets
 from generators.model.choice import Pair, alike, kernel_of, pair_of
@@ -50,6 +50,18 @@ PAGE = 64
 SERVING = "docs/serving.md"
 #: The term, and the section that answers it.
 SPECULATIVE, SEVERAL = "docs/glossary/speculative.md", "several-query-tokens"
+#: The section of one kernel's time by context, and what it is asked by.
+CURVE = "by-context"
+CURVE_BY = (
+    "decode time by context length", "curve of decode time from 1k to 128k context",
+    "time of one kernel over context lengths", "how does decode time scale with context",
+    "latency against sequence length", "is decode time linear in the context",
+    "plot of time against context", "time per step at 64k tokens", "scaling with cached tokens",
+    "decode time at 2k 4k 8k 16k 32k 64k", "how much slower is a long context",
+    "same kernel at several context lengths", "chart for a slide",
+    "doubling of the context", "decode time by batch size",
+    "decode time vs number of heads", "time of decode by heads and sequences",
+)  # fmt: skip
 #: Chip whose other cards run the same machine code.
 H100 = "nvidia-h100-sxm"
 
@@ -69,6 +81,7 @@ def page(site: Site) -> Page | None:
             title="Which decode kernel on an H100 or H200?",
             description="One kernel for dense MLA decode on Hopper, with every time behind it",
             found_by=list(FOUND_BY),
+            sections={CURVE: list(CURVE_BY)},
         ),
         "# Which decode kernel on an H100 or H200?",
         _verdict(site, version, pairs, few, link),
@@ -82,6 +95,8 @@ def page(site: Site) -> Page | None:
         fold(f"With more than {FEW} sequences", f"{len(rest)} problems",
              _table(rest, version, link)),
         _several(site, version, pairs, link),
+        f"## One kernel from short to long contexts {{ #{CURVE} }}",
+        lengths.times(site, link),
         "## When another one",
         _others(link, peer),
     )  # fmt: skip

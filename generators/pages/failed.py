@@ -24,6 +24,8 @@ from mla_var3.runtime.registry import Version
 PATH = "kernels/what-failed.md"
 #: This file, by which other pages name the page.
 SOURCE = "generators/pages/failed.py"
+#: Where those that deserve a second try stand.
+OPEN = "docs/open-ideas.md"
 #: What readers ask for.
 FOUND_BY = (
     *tried.FOUND_BY,
@@ -73,6 +75,8 @@ def pages(site: Site) -> list[Page]:
         "records, each pair of one run, and lead there. *(unrecorded)* marks times of a trial "
         "without a record. The version leads "
         "to its entry with sources, prediction and what falsified it.",
+        f"Failed by the tool and not in principle: [worth a second try]"
+        f"({link(OPEN)}#a-second-try)." if OPEN in site.addresses else "",
         failed if negative else "No entry of a devlog is marked negative.",
         "## Slower than the version before { #slower }" if lost else "",
         "Where one run timed a version and the one before it, and the later one lost at some "

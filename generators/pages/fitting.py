@@ -13,12 +13,14 @@ from generators.pages.kernels import design_link
 from generators.pages.proofs import checked
 from generators.pages.version_facts import why_not
 from generators.write.text import cell, code, sections, table
+from mla_var3.archs import base_arch
 from mla_var3.devices import Device
 from mla_var3.evidence import CPU
 from mla_var3.evidence.model import STATIC
 from mla_var3.knowledge.evidence import Link
 from mla_var3.languages import languages
 from mla_var3.runtime.registry import Version
+from mla_var3.static.occupancy import limits_of
 
 #: From the instructions of one chip to those of the next.
 PORTING = "docs/learn/hopper-to-blackwell.md"
@@ -28,7 +30,26 @@ _NAMED = 4
 _FULLER = re.compile(r", which needs .*|: (?!uses).*| at kernels/.*", re.DOTALL)
 #: The line of a source that a compiler names first.
 _WHERE = re.compile(r"^kernels/\S+:\d+: ")
+#: Archs whose SM is told of, a card of each.
+RESOURCES = ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
 Fits = list[tuple[list[Version], Fit]]
+
+
+def resources(_site: Site, _link: Link) -> str:
+    """What an SM has, by arch: registers, shared memory, threads, blocks."""
+    known = [(arch, limits) for arch in RESOURCES if (limits := limits_of(base_arch(arch)))]
+    rows = [
+        [
+            arch, f"{has.registers_per_sm:,}", str(has.registers_per_thread),
+            f"{has.shared_memory_per_sm / 1024:.0f} KiB",
+            f"{has.shared_memory_per_block_max / 1024:.0f} KiB",
+            f"{has.threads_per_sm:,}", str(has.warps_per_sm), str(has.blocks_per_sm),
+        ]
+        for arch, has in known
+    ]  # fmt: skip
+    head = ["Chip", "Registers, 32 bits", "of a thread, most", "Shared memory", "of a block, most",
+            "Threads", "Warps", "Blocks"]  # fmt: skip
+    return table(head, rows, right=head[1:]) if rows else ""
 
 
 def found_by(device: Device) -> list[str]:

@@ -41,6 +41,7 @@ OWN: Mapping[str, Callable[[Site, Link], str]] = {
     "examples-scaled": chosen_examples.scaled,
     "wanted": wanting.everywhere,
     "which-gpu": fitting.cards,
+    "sm-resources": fitting.resources,
     "origins": licences.designs,
     "packages": licences.packages,
     "install": installing.command,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -106,3 +107,38 @@ def test_a_kernel_as_an_operator_of_torch_runs_and_has_a_fake() -> None:
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
     done = run_script(repo_root() / "examples/first/custom_operator.py", (), Options(), "sm_90a")
     assert (done.ended.error, done.diagnostics) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("script", "arch", "page", "lines"),
+    [
+        ("first/tvm_ffi.py", "sm_90a", "docs/calling.md",
+         ["options=\"--enable-tvm-ffi\")", "fn(x, out)", "enable_tvm_ffi=True"]),
+        ("api/cute/values.py", "sm_90a", "docs/cute-dsl.md",
+         ["half.store(kept.to(cutlass.BFloat16))", "byte.store(kept.to(cutlass.Float8E4M3FN))",
+          "element_type = cutlass.Float8E4M3FN", "v.reduce(cute.ReductionOp.MAX",
+          "kept.reduce(cute.ReductionOp.ADD, 0.0, 0)", "cute.where(v > 0.0, weights"]),
+        ("cute/packed.py", "sm_100a", "knowledge/references/cute/numbers.toml",
+         ["cute.arch.fma_packed_f32x2("]),
+    ],
+)  # fmt: skip
+def test_what_a_page_quotes_of_a_script_stands_there_and_runs(
+    script: str, arch: str, page: str, lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    done = run_script(repo_root() / "examples" / script, (), Options(), arch)
+    assert (done.ended.error, done.diagnostics) == (None, [])
+    capsys.readouterr()
+    for text in ((repo_root() / name).read_text("utf-8") for name in (page, f"examples/{script}")):
+        assert [line for line in lines if line not in text] == []
+
+
+def test_errors_by_length_are_those_of_the_page() -> None:
+    scope = runpy.run_path(str(FIRST / "error_by_length.py"))
+    page = (repo_root() / "docs/messages/wrong-numbers.md").read_text("utf-8")
+    for name, types in scope["KEPT"].items():
+        row = re.search(rf"^\| {name} \| (.+) \|$", page, re.M)
+        assert row, name
+        stated = [float(x) for x in row[1].split(" | ")]
+        for keys, error in list(zip(scope["LENGTHS"], stated, strict=True))[:2]:
+            assert scope["error"](keys, *types) == pytest.approx(error, rel=0.2)

@@ -135,3 +135,9 @@ def test_checks_on_a_cpu_stand_in_for_times(known):
 
 def test_the_index_of_kernels_names_the_archs(known):
     assert "[sm_120](../results/sm_120.md)" in page(kernels.pages(known), "kernels/index.md")
+
+
+def test_what_an_sm_has_is_that_of_the_device_files(site):
+    rows = fitting.resources(site, site.link("glossary/sm.md")).splitlines()[2:]
+    (hopper,) = [row for row in rows if row.startswith("| sm_90 ")]
+    assert hopper.split(" | ")[1:5] == ["65,536", "255", "228 KiB", "227 KiB"]
