@@ -90,6 +90,15 @@ FOUND_BY = (
     "which attention design for which sizes", "MLA advisor", "winner map of MLA",
     "latent or decompressed",
 )  # fmt: skip
+#: The same by section, where it stands far below the page's top.
+SECTIONS = {
+    "many-shapes-from-a-script": [
+        "ask the advisor from a script", "kernel advisor script", "advisor API",
+        "advisor on the command line", "many shapes at once", "spreadsheet of shapes",
+        "recommendations for 300 shapes", "CSV of shapes", "which kernel for a list of sizes",
+        "advisor without clicking", "automate the advisor", "table of shapes",
+    ],
+}  # fmt: skip
 
 
 def _usable(site: Site) -> list[Any]:
@@ -114,7 +123,10 @@ def analysis_page(site: Site, document: Document) -> Page:
 
     body, named = rendered(document, site.catalogue, link, override), found_by(document)
     content = sections(
-        meta(found_by=[*FOUND_BY, *named, *advisor.problems_answered(known["answers"])]),
+        meta(
+            found_by=[*FOUND_BY, *named, *advisor.problems_answered(known["answers"])],
+            sections=SECTIONS,
+        ),
         f"# {cell(document.meta.title)}",
         peers.lead(site, link(OTHERS)),
         body,

@@ -19,6 +19,7 @@ HAS_CUTE = importlib.util.find_spec("cutlass") is not None
     [
         ("cute/who_holds", "(9, 37): thread 6, register 19"),
         ("first/helpers_cute", "causal True: right True"),
+        ("first/compile_threads", "right: True compiled: 2"),
     ],
 )
 def test_a_script_in_the_cute_dsl(name, said, capsys):
@@ -30,9 +31,13 @@ def test_a_script_in_the_cute_dsl(name, said, capsys):
     assert said in capsys.readouterr().out
 
 
-def test_a_script_in_cutile(capsys):
-    file = repo_root() / "examples/first/helpers_cutile.py"
+@pytest.mark.parametrize(
+    ("name", "launches", "said"),
+    [("helpers_cutile", 2, "causal True: right True"), ("list_of_pages", 1, "right: True")],
+)
+def test_a_script_in_cutile(name, launches, said, capsys):
+    file = repo_root() / f"examples/first/{name}.py"
     with redirected() as reports:
         runpy.run_path(str(file), run_name="__main__")
-    assert [report.diagnostics for report in reports] == [[], []]
-    assert "causal True: right True" in capsys.readouterr().out
+    assert [report.diagnostics for report in reports] == [[]] * launches
+    assert said in capsys.readouterr().out

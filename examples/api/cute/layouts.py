@@ -40,6 +40,11 @@ def tile_and_part():
     tile = cute.local_tile(whole, (4, 6), (1, 1))  # A block's: neighbors, in one piece.
     assert cute.shape(tile) == (4, 6)
     assert (tile[0, 0], tile[3, 5]) == ((4, 6), (7, 11))
+    a = cute.make_identity_tensor((256, 64))  # An operand [M, K] of a product with one tiler.
+    tiler, block = (128, 256, 32), (1, 0, None)  # Of M, N and K; the block's place, all of K.
+    steps = cute.local_tile(a, tiler, block, proj=(1, None, 1))  # N is left out of both.
+    assert cute.shape(steps) == (128, 32, 2)
+    assert steps[0, 0, 1] == (128, 32)
     threads = cute.make_layout((2, 3))
     mine = cute.local_partition(tile, threads, cutlass.Int32(5))  # Thread 5 is at (1, 2) of them.
     assert cute.shape(mine) == (2, 2)

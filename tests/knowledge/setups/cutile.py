@@ -815,6 +815,24 @@ assert out.item() == 1
             ),
         )
     ],
+    "illegal-memory-access": [
+        Setup(
+            """
+import torch
+
+pool = torch.zeros(64, 640, dtype=torch.bfloat16)
+tensors = {"q": pool[:, :576], "moved": pool.flatten()[3:67], "narrow": torch.zeros(4, 36).half()}
+try:
+    # snippet
+    raise SystemExit("nothing was found")
+except AssertionError as error:
+    assert str(error) == "not at multiples of 16 bytes: ['moved', 'narrow']"
+tensors = {"q": pool[:, :576]}
+# snippet
+right = True
+"""
+        )
+    ],
     "fp8": [
         Setup(
             """
