@@ -24,6 +24,7 @@ from generators.mla import (
     prompts,
     served,
     stages,
+    turning,
     ultra,
 )
 from generators.mla.same_work import time_of
@@ -169,6 +170,7 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-heads": heads.text,
     "mla-least-time": least.text,
     "mla-crossover": crossover.text,
+    "mla-turning": lambda _site, link: turning.short(link),
     "mla-prefixes": prefixes.text,
     "mla-served": served.text,
     "mla-other-card": cards.slower,
