@@ -22,6 +22,7 @@ from generators.mla import (
     peers,
     prefixes,
     prompts,
+    reached,
     served,
     stages,
     turning,
@@ -162,6 +163,7 @@ def energy(site: Site, link: Link) -> str:
 SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-prefill": prefill,
     "mla-prefill-rates": prompts.rates,
+    "mla-reached": reached.text,
     "mla-sparse-prefill": prompts.sparse,
     "mla-decode": decoding,
     "mla-sample": sample,

@@ -31,7 +31,9 @@ FOUND_BY = (
     "slower or faster than FlashMLA", "how do you compare with FlashInfer",
     "compared with other libraries", "is FlashMLA still better", "cuTile against FlashMLA",
     "fair comparison with FlashMLA", "where does FlashMLA win", "speedup over FlashMLA",
-    "ours against the library", "baseline of the measurements",
+    "ours against the library", "baseline of the measurements", "compared with Triton",
+    "Triton version of MLA decode", "TileLang version of MLA decode", "TileLang comparison",
+    "vLLM's Triton kernel", "what was not compared",
 )  # fmt: skip
 
 
@@ -60,6 +62,7 @@ def page(site: Site, source: str) -> Page:
         "more where that is faster still. As fast means that two medians differ by less than "
         f"{NOISE:.1%}.",
         SIZES,
+        COMPARED,
         "Dense attention alone. Sparse decode beside FlashMLA stands [with the calls of servers]"
         f"({link('docs/serving.md#where-it-stands')}), in trials without a record, and so does "
         "sparse prefill.",
@@ -79,6 +82,13 @@ def page(site: Site, source: str) -> Page:
 SIZES = (
     "With page=64 both read pages of 64 tokens. Sequences are equally long, or *ragged* (half to "
     "one and a half times the mean), or *one* is ten times as long as the others."
+)
+#: Whose kernels these are, and who is not among them.
+COMPARED = (
+    "**Whose kernels:** FlashMLA, FlashInfer and cuDNN are the installed libraries. *Triton* is a "
+    "kernel of our own with split keys and Triton's tuner, not that of vLLM or SGLang. "
+    "**Not compared:** TileLang (no version was timed; figures of it here are quoted from others), "
+    "Triton kernels of vLLM and SGLang, whole servers."
 )
 #: What a server with pages does where no kernel of ours was timed with them.
 UNTIMED = "use {}, none of ours was timed"

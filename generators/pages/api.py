@@ -187,11 +187,26 @@ def _entry(site: Site, reference: Reference, entry: Entry, users: list[Version],
         _literals(entry),
         prose(entry.says),
         f"For example `{called}`." if (called := _called(entry)) else "",
+        _detail(reference, entry, link, prose),
         prose(entry.note) if entry.note else "",
         api_compiles.of_list(entry.compiled, site.root, link) if entry.compiled else "",
         _members(entry),
         " · ".join(facts),
     )
+
+
+def _detail(reference: Reference, entry: Entry, link: Link, prose: Callable[[str], str]) -> str:
+    """Arguments, result, what if left out, and successor of a name, a line each."""
+    detail = entry.detail
+    lines = [f"- {code(argument)}: {prose(said)}" for argument, said in detail.args.items()]
+    if detail.gives:
+        lines.append(f"- **Gives** {prose(detail.gives)}")
+    if detail.left_out:
+        lines.append(f"- **Left out:** {prose(detail.left_out)}")
+    if detail.instead:
+        (successor,) = (each for each in reference.entries() if each.key == detail.instead)
+        lines.append(f"- **Deprecated:** take [{code(successor.key)}]({_place(successor, link)})")
+    return "\n".join(lines)
 
 
 def _called(entry: Entry) -> str:

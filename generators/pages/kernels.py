@@ -145,6 +145,17 @@ def run_version(site: Site, run: Run, link: Link) -> str:
     return f"[{cell(called)}]({link(repo_name(version.path))})"
 
 
+#: Anchor of what a listed kernel has passed, and what readers ask who look for it.
+PASSED = "passed"
+ASKED = (
+    "which tests has a kernel passed", "sign off a kernel for production", "acceptance tests",
+    "how are kernels checked before they are listed", "is a listed kernel correct",
+    "correctness checks of a version", "what do the checks not cover", "kernel quality",
+    "production readiness of a kernel", "quality assurance", "how was a kernel tested",
+    "was a kernel validated", "test coverage of the kernels", "certify a kernel",
+)  # fmt: skip
+
+
 def _index(site: Site) -> Page:
     path = "kernels/index.md"
     link = site.link(path)
@@ -156,16 +167,60 @@ def _index(site: Site) -> Page:
     return Page(
         path,
         sections(
-            meta(description="Every kernel design and version, with what it shows"),
+            meta(
+                description="Every kernel design and version, with what it shows",
+                sections={PASSED: list(ASKED)},
+            ),
             "# Kernels",
             "A design is one way to compute a workload, a version one step of its history: each "
             "teaches one thing, and says what was predicted, what came of it, and which record "
             f"proves it. What did not pay, over all designs: [what failed]({link(FAILED)}).",
             *parts,
+            passed(link),
             "Run any of them, without a GPU: `nox -s profile -- DESIGN VERSION`. How to add one "
             f"stands under [contributing]({link('CONTRIBUTING.md')}).",
         ),
         nav=("Kernels",),
+    )
+
+
+def passed(link: Link) -> str:
+    """What a listed kernel has passed, and what that does not cover."""
+    right = link("docs/messages/wrong-numbers.md#how-large-an-error-is-right")
+    rows = [
+        ["`check` on a CPU",
+         "every element against a reference in fp32 at small problems: ragged sizes, one and "
+         "several blocks, both masks, rows without a key, lengths that differ, pages in another "
+         f"order; relative error at most 4e-3 in bf16 ([tolerance]({right}))",
+         "large sizes; speed; bits of the chip where they differ from the rules of PTX"],
+        ["the same run",
+         "races, missing waits and fences, deadlocks, reads of what nobody wrote, outputs that "
+         "nobody stores, other orders of blocks",
+         f"what [no problem reached]({link('docs/messages/not-reached.md')}): a finding, unless "
+         "it is argued why it cannot matter"],
+        ["compile for each arch", "it fits registers, shared memory and threads of that card; "
+         "spills are counted", "that it runs there"],
+        ["on the GPU, before a time",
+         "the outputs of the launch that is timed, against the reference: *Right* on the version's "
+         "page, with the record", "cards without records: sm_100 and sm_120 never ran here"],
+        ["tests of FlashMLA and FlashInfer",
+         "through [the calls of servers]"
+         f"({link('docs/cute-dsl.md#other-libraries-tests-on-our-kernel')}), for the kernel that "
+         "these launch", "other versions; a whole server with a model"],
+        ["wrong kernels made on purpose",
+         f"how many `check` notices: [derived]({link('docs/contributing/mutants.md')}), "
+         f"[seeded]({link('docs/emulator-trust.md#seeded-bugs')})",
+         "of many CuTe DSL versions most are not judged yet; the page counts them"],
+    ]  # fmt: skip
+    return sections(
+        f"## What a listed kernel has passed {{ #{PASSED} }}",
+        "**Each version here was compared with a reference in fp32 before it was listed, and again "
+        "on the card before it was timed.** Listed is not the same as released for your server:",
+        table(["Check", "What it covers", "What it does not"], rows),
+        "Before production add: your shapes and lengths through the call that you serve, a day of "
+        "your traffic beside the kernel in use with outputs compared, and the answers of the "
+        "model. A version marked as negative was "
+        "right too, only slower. Where the record is: the row *Right* of a version's page.",
     )
 
 

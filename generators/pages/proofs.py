@@ -116,7 +116,8 @@ def right(site: Site, version: Version, link: Link) -> str:
         )
     return (
         f"Yes: largest relative error {'of the kernel ' if kept else ''}{error} of "
-        f"{worst.tolerance:.0e} allowed, against {cell(worst.against)}.{own} Records: {counted}."
+        f"{worst.tolerance:.0e} allowed, against {cell(worst.against)}.{own} Records: {counted}. "
+        f"[What was checked, and what was not]({link('kernels#passed')})."
     )
 
 

@@ -247,6 +247,8 @@ CHANGED = {
         97,
     ),
 }
+#: The line that a change of the score stands before.
+BEFORE = '        score = ct.where(place.reshape((1, KEYS)) < T, score, -float("inf"))\n'
 ROWS = re.findall(
     r"^\| (.+?) \| (start|score) \| `(.+)` \|$",
     (repo_root() / "docs/change-the-formula.md").read_text(encoding="utf-8"),
@@ -279,6 +281,24 @@ def test_a_line_of_the_page_on_changes_is_right_in_its_place(change, place, line
     assert adopted.adopt(path).check(sizes).wrong == ""
     path.write_text(f"{kernel}    {middle.strip()}{text.partition(middle)[2]}", encoding="utf-8")
     assert "relative error" in adopted.adopt(path).check(sizes).wrong
+
+
+@pytest.mark.parametrize("keys", [30, 97, 168])
+def test_a_window_begins_its_loop_at_its_first_tile(keys, tmp_path):
+    page = (repo_root() / "docs/change-the-formula.md").read_text(encoding="utf-8")
+    (loop,) = re.findall(r"^    for step in range\(max\(T - WINDOW.*$", page, re.MULTILINE)
+    (mask,) = [line for change, _, line in ROWS if change == "sliding window"]
+    text = (repo_root() / "examples/adopted_mla.py").read_text(encoding="utf-8")
+    kernel, _, rest = text.partition("    weight = torch.softmax(")
+    kernel = kernel.replace("    for step in range(ct.cdiv(T, KEYS)):", loop)
+    kernel = kernel.replace(BEFORE, f"        {mask}\n{BEFORE}")
+    kernel = kernel.replace("\n\n\n@ct.kernel", "\nWINDOW = 40\n\n\n@ct.kernel", 1)
+    lines = CHANGED["sliding window"][1]
+    path = tmp_path / "window.py"
+    rest = rest.partition("\n")[2]
+    path.write_text(f"{kernel}    {SCORES}{lines}{rest}", encoding="utf-8")
+    assert loop in kernel
+    assert adopted.adopt(path).check({"b": 1, "h": 20, "t": keys}).wrong == ""
 
 
 def test_the_reference_that_the_page_shows_is_the_example_s():

@@ -67,6 +67,24 @@ def test_cutile_leaves_tile_ir_and_cubin(tmp_path: Path) -> None:
         assert name in PAGE.read_text("utf-8")
 
 
+@pytest.mark.parametrize(
+    ("word", "shown"), [("CUTILEIR", "==== CuTile IR for double"), ("TILEIR", "==== TILEIR ====")]
+)
+def test_cutile_logs_its_ir_and_makes_the_folder_of_a_dump(
+    word: str, shown: str, tmp_path: Path
+) -> None:
+    variables = {"CUDA_TILE_LOGS": word, "CUDA_TILE_DUMP_TILEIR": str(tmp_path / "new")}
+    told = subprocess.run(
+        [sys.executable, FIRST / "keep_code_cutile.py", tmp_path / "code"], capture_output=True,
+        text=True, env=os.environ | variables, check=True,
+    ).stderr  # fmt: skip
+    assert shown in told
+    (first, *_) = sorted((tmp_path / "new").glob("double.keep_code_cutile.ln13.*.tileir"))
+    assert f"Dumping TILEIR MLIR text to file: {first}" in told
+    page = (repo_root() / "docs/interpreter.md").read_text("utf-8")
+    assert f"CUDA_TILE_LOGS={word}" in page
+
+
 @pytest.mark.parametrize("options", [Options(), Options(model=STRICT, seed=1)], ids=["", "strict"])
 def test_one_tile_serves_as_keys_and_as_values(
     options: Options, capsys: pytest.CaptureFixture[str]

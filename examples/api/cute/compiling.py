@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
+os.environ.setdefault("CUTE_DSL_DUMP_DIR", tempfile.mkdtemp())  # What is kept goes there.
 
 import cutlass
 from cutlass import cute
@@ -32,3 +33,17 @@ with tempfile.TemporaryDirectory() as folder:
     (text,) = (path.read_text() for path in Path(folder).rglob("*.ptx"))
 assert ".target sm_90a" in text
 assert "ld.global" in text
+
+
+# %% cute.OptLevel cute.PtxasOptions cute.KeepCUBIN
+def cubin(*options):
+    compiled = cute.compile[(*options, cute.KeepCUBIN())](launch, x, make_fake_stream())
+    return compiled.__cubin__
+
+
+assert cubin() == cubin(cute.OptLevel(3))  # The default.
+assert cubin(cute.OptLevel(0)) == cubin(cute.PtxasOptions("-O0")) != cubin()
+with tempfile.TemporaryDirectory() as folder:
+    flags = f"--opt-level 0 --ptxas-options '-O1 -v' --keep-ptx --dump-dir={folder}"
+    cute.compile(launch, x, make_fake_stream(), options=flags)
+    assert [path.read_text() for path in Path(folder).rglob("*.ptx")] == [text]

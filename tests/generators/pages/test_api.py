@@ -71,6 +71,60 @@ def test_an_entry_shows_a_call_of_its_snippet(made):
     assert "For example `y.tiled_view((1, 8)).atomic_store_add(" in method
 
 
+def test_an_entry_says_arguments_result_what_if_left_out_and_successor(made):
+    def told(page: str, name: str) -> str:
+        return str(made[page].content).partition(f"### `{name}` ")[2].partition("\n### ")[0]
+
+    parts = told("api/cute/copies.md", "cute.nvgpu.cpasync.tma_partition")
+    assert "- `cta_layout`: the layout of those CTAs: `cute.make_layout(1)` is no" in parts
+    assert "- **Gives** two tensors, shared memory first" in parts
+    hint = told("api/cute/copies.md", "cute.nvgpu.cpasync.prefetch_descriptor")
+    assert "- **Left out:** the result is the same." in hint
+    old = told("api/cute/layouts.md", "cute.FastDivmodDivisor")
+    successor = "cute.FastDivmodDivisorV2"
+    assert f"- **Deprecated:** take [`{successor}`](layouts.md#{successor})" in old
+    assert "- **" not in told("api/cute/layouts.md", "cute.round_up")
+
+
+def test_results_have_the_dtypes_that_entries_say(made):
+    @ct.kernel
+    def kernel(wide, narrow, places):
+        x, y = ct.load(wide, (0, 0), (2, 4)), ct.load(narrow, (0, 0), (2, 4))
+        place = ct.argmax(x, axis=1)
+        ct.static_assert(place.dtype == ct.int32)
+        ct.static_assert(place.shape == (2,))
+        one, kept = ct.argmax(y), ct.argmin(y, 1, keepdims=True)
+        ct.static_assert(one.dtype == ct.int32)
+        ct.static_assert(one.shape == ())
+        ct.static_assert(kept.shape == (2, 1))
+        total, most, power = ct.sum(y, 1), ct.max(y, 1), ct.exp2(y)
+        ct.static_assert(total.dtype == ct.bfloat16)
+        ct.static_assert(most.dtype == ct.bfloat16)
+        ct.static_assert(power.dtype == ct.bfloat16)
+        larger, chosen, plain = ct.maximum(x, y), ct.where(y > 0, y, x), ct.where(y > 0, y, 0.0)
+        ct.static_assert(larger.dtype == ct.float32)
+        ct.static_assert(chosen.dtype == ct.float32)
+        ct.static_assert(plain.dtype == ct.bfloat16)
+        block, tiles = ct.bid(0), ct.cdiv(ct.bid(0) + 7, 4)
+        ct.static_assert(block.dtype == ct.int32)
+        ct.static_assert(tiles.dtype == ct.int32)
+        ct.store(places, (0,), place)
+
+    @ct.kernel
+    def narrowing(wide, narrow):
+        ct.store(narrow, (0, 0), ct.load(wide, (0, 0), (2, 4)))
+
+    wide = torch.tensor([[0.0, 3.0, 3.0, 1.0], [5.0, 1.0, 2.0, 0.0]])
+    narrow, places = wide.bfloat16(), torch.zeros(2, dtype=torch.int32)
+    with redirected():
+        ct.launch(None, (1,), kernel, (wide, narrow, places))
+        with pytest.raises(TileTypeError, match="cannot implicitly cast float32 to bfloat16"):
+            ct.launch(None, (1,), narrowing, (wide, narrow))
+    assert places.tolist() == [1, 0]
+    content = str(made["api/cutile/reductions.md"].content)
+    assert "**Gives** int32, whatever the tile's dtype" in content
+
+
 @pytest.mark.parametrize("order", ct.MemoryOrder)
 @pytest.mark.parametrize("scope", ct.MemoryScope)
 def test_an_atomic_takes_the_orders_and_scopes_that_the_chapter_names(order, scope):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import runpy
+import weakref
+from pathlib import Path
 
 import pytest
 
@@ -134,6 +137,37 @@ def test_the_reference_of_paged_decode_is_torchs_attention(capsys):
     runpy.run_path(str(file), run_name="__main__")
     assert "as torch's attention: True" in capsys.readouterr().out
     assert len(file.read_text().splitlines()) < 50
+
+
+def test_marked_inputs_say_whose_numbers_were_read(capsys):
+    file = ROOT / "examples/first/whose_numbers.py"
+    runpy.run_path(str(file), run_name="__main__")
+    page = (ROOT / "docs/messages/wrong-numbers.md").read_text("utf-8")
+    section = page[page.index("{ #right-for-one-wrong-for-two }") :]
+    assert f"\n{capsys.readouterr().out}```" in section
+    shown = section.partition("``` { .python }\n")[2].partition("```")[0]
+    for line in shown.splitlines():
+        assert line.strip() in file.read_text("utf-8")
+
+
+def test_a_compiled_function_is_held_by_nothing_but_the_caller(monkeypatch):
+    cutlass = pytest.importorskip("cutlass")
+    from cutlass.base_dsl import env_manager
+    from cutlass.cute import compile as compiler
+    from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+
+    from tests.examples import dividing
+
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    out = make_fake_compact_tensor(cutlass.Int32, (64,))
+    fn = compiler(dividing.by_constant, out, 8, make_fake_stream())
+    held = weakref.ref(fn)
+    del fn
+    gc.collect()
+    assert held() is None
+    page = (ROOT / "docs/messages/compiles-again.md").read_text("utf-8")
+    assert "CUTE_DSL_JIT_CACHE_MAX_ELEMS" in page
+    assert '"JIT_CACHE_MAX_ELEMS"' in Path(env_manager.__file__).read_text("utf-8")
 
 
 def test_a_lesson_asks_before_it_tells(site):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,57 @@ def test_what_an_update_adds_drops_or_changes_is_a_fault(held):
     assert f"{gone} is gone" in found
     assert f"describes {gone}" in found
     assert f"{moved} of" in found
+
+
+def test_an_argument_that_is_not_taken_and_a_successor_that_nothing_describes_are_faults(held):
+    reference, now = held
+    detail = model.Detail(args={"brand_new": "what it is"}, instead="ct.nowhere")
+    part = reference.parts[0]
+    entry = next(entry for entry in part.entries if "**" not in entry.name.signature)
+    wrong = dataclasses.replace(part, entries=(dataclasses.replace(entry, detail=detail),))
+    told = list(holding.faults(dataclasses.replace(reference, parts=(wrong,)), now))
+    assert any(f"{entry.key} takes no brand_new" in line for line in told)
+    assert any(f"ct.nowhere, in place of {entry.key}, is not described" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("signature", "names"),
+    [
+        ("", set()),
+        ("()", set()),
+        ("(x, /, axis=None, *, keepdims=False)", {"x", "axis", "keepdims"}),
+        ("(value, order=(0, 1), kind=Kind.ONE, **kwargs)", {"value", "order", "kind"}),
+    ],
+)
+def test_parameters_are_read_from_a_signature(signature, names):
+    assert holding.parameters(signature) == names
+
+
+def test_what_users_meet_first_says_what_it_takes_and_gives():
+    entries = {entry.key: entry for found in REFERENCES.values() for entry in found.entries()}
+    for key in ("cute.nvgpu.cpasync.tma_partition", "cute.local_tile", "ct.argmax", "ct.load"):
+        detail = entries[key].detail
+        assert detail.gives
+        assert detail.args
+    assert sum(1 for entry in entries.values() if entry.detail != model.Detail()) >= 60
+
+
+def test_the_options_of_a_compile_are_those_of_the_package():
+    compiler = pytest.importorskip("cutlass.base_dsl.compiler")
+    from cutlass import cute
+
+    (note,) = (e.note for e in REFERENCES["cute"].entries() if e.key == "cute.compile")
+    parser, *_ = compiler._build_string_api_tables()
+    known = {flag for action in parser._actions for flag in action.option_strings}
+    table = "\n".join(line for line in note.splitlines() if line.startswith("| "))
+    flags = set(re.findall(r"--[a-z-]{4,}", table))
+    assert len(flags) >= 11
+    assert flags <= known
+    for name in re.findall(r"`cute\.(\w+)\(", table):
+        assert hasattr(cute, name)
+    assert f"`cute.OptLevel(1)` | {cute.OptLevel._default} |" in table
+    assert parser.get_default("ptxas_options") == ""
+    assert f"| `{cute.NvdisasmOptions._default}` |" in table
 
 
 def test_every_operation_of_cutile_has_a_snippet():

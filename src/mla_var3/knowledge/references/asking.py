@@ -120,11 +120,12 @@ def _of_entry(reference: Reference, part: Part, entry: Entry) -> _Document:
     title = f"{entry.key}{entry.name.signature}"
     also = f"{entry.cell.file}:{entry.cell.line}" if entry.cell else ""
     said = f"{reference.head.title}, {chapter.title}: {entry.says}"
-    short = entry.key.partition(".")[2]
+    short, detail = entry.key.partition(".")[2], entry.detail
     found = (
         words(entry.key) * KEY
         + words(f"{chapter.title} {' '.join(chapter.found_by)} {reference.head.title}") * TITLE
         + words(f"{entry.says} {entry.note} {' '.join(entry.sought)}") * TITLE
+        + words(f"{' '.join(detail.args.values())} {detail.gives} {detail.left_out}")
         + words(f"{entry.name.signature} {' '.join(entry.name.members)}")
     )
     where = f"{entry.file}:{entry.line}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +28,9 @@ from mla_var3.knowledge.references.model import (
 from mla_var3.languages import languages, public_names
 from mla_var3.languages.public_names import PublicName
 from mla_var3.paths import write_atomic
+
+#: A comma between parameters, not one inside of a default.
+_COMMA = re.compile(r",\s*(?![^()\[\]]*[)\]])")
 
 
 class Package(Protocol):
@@ -132,6 +136,7 @@ def faults(reference: Reference, now: Installed) -> Iterator[str]:
     """
     known = reference.installed
     yield from _described(reference, now)
+    yield from _details(reference, now)
     yield from _snippets(reference)
     for key in sorted(now.names.keys() & known.names.keys()):
         before, after = known.names[key], now.names[key]
@@ -156,6 +161,30 @@ def _described(reference: Reference, now: Installed) -> Iterator[str]:
             yield f"{entry.file}:{entry.line} describes {entry.key}, which {head.package} lacks"
     for key in sorted(now.names.keys() - seen):
         yield f"{key} of {head.package} is not described"
+
+
+def _details(reference: Reference, now: Installed) -> Iterator[str]:
+    """Arguments that a name does not take, and successors that nothing describes."""
+    known = {entry.key for entry in reference.entries()}
+    for entry in reference.entries():
+        signature = now.names.get(entry.key, entry.name).signature
+        taken = parameters(signature)
+        # Whatever comes by keyword has names that the signature does not say.
+        for argument in entry.detail.args.keys() - taken if "**" not in signature else ():
+            yield f"{entry.file}:{entry.line}: {entry.key} takes no {argument}"
+        if (successor := entry.detail.instead) and successor not in known:
+            where = f"{entry.file}:{entry.line}"
+            yield f"{where}: {successor}, in place of {entry.key}, is not described"
+
+
+def parameters(signature: str) -> set[str]:
+    """Names of the parameters of a signature as ``Name`` has it."""
+    found = set()
+    for part in _COMMA.split(signature[1:-1]):
+        name = part.partition("=")[0].strip()
+        if name.isidentifier():
+            found.add(name)
+    return found
 
 
 def _snippets(reference: Reference) -> Iterator[str]:

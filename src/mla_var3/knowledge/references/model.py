@@ -46,6 +46,23 @@ class Head(_Model):
     checks: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
+class Detail(_Model):
+    """What a caller asks of a name, each answer in our words as Markdown.
+
+    Attributes:
+        args: What each argument is and what it is when left out, by name of the parameter; those
+            that only say themselves are not among them.
+        gives: What comes back: shape, dtype, and in which order where there are several.
+        left_out: What happens without the call: whether the result changes, or time alone.
+        instead: The name that takes the place of one that is deprecated.
+    """
+
+    args: Mapping[str, str] = Field(default_factory=dict)
+    gives: str = ""
+    left_out: str = ""
+    instead: str = ""
+
+
 class Chapter(_Model):
     """A chapter's file.
 
@@ -60,6 +77,7 @@ class Chapter(_Model):
         names: What each name means, in our words; below the reference's first alias where it does
             not begin with one.
         notes: What else to know of a name, as Markdown.
+        details: Arguments, result, what if left out and successor of a name.
         compiled: Lists of ``knowledge/compiles`` that show what a name becomes, by name.
         sought: What readers say who look for a name, by name.
     """
@@ -73,6 +91,7 @@ class Chapter(_Model):
     found_by: tuple[str, ...] = ()
     names: Mapping[str, str]
     notes: Mapping[str, str] = Field(default_factory=dict)
+    details: Mapping[str, Detail] = Field(default_factory=dict)
     compiled: Mapping[str, str] = Field(default_factory=dict)
     sought: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
 
@@ -128,6 +147,7 @@ class Entry:
         key: As users write it: ``ct.load``.
         says: Our words.
         note: What else there is to say.
+        detail: Its arguments, result, what if left out, successor.
         compiled: List of compiles that shows what it becomes; empty where none does.
         sought: What readers say who look for it.
         name: What the package says.
@@ -139,6 +159,7 @@ class Entry:
     key: str
     says: str
     note: str
+    detail: Detail
     compiled: str
     sought: tuple[str, ...]
     name: Name
@@ -244,6 +265,7 @@ def _part(path: Path, head: Head, installed: Installed, root: Path) -> Part:
             full_key,
             chapter.names[key],
             chapter.notes.get(key, ""),
+            chapter.details.get(key, Detail()),
             chapter.compiled.get(key, ""),
             chapter.sought.get(key, ()),
             installed.names.get(full_key, Name(kind="")),
@@ -253,7 +275,7 @@ def _part(path: Path, head: Head, installed: Installed, root: Path) -> Part:
         )
         for key, full_key in keys.items()
     )
-    told = chapter.notes.keys() | chapter.compiled.keys() | chapter.sought.keys()
+    told = {*chapter.notes, *chapter.details, *chapter.compiled, *chapter.sought}
     if unknown := told - chapter.names.keys():
         raise KnowledgeError(f"{name} tells of {', '.join(sorted(unknown))}, not among names")
     return Part(path.stem, name, chapter, entries, found)
