@@ -353,7 +353,8 @@ def cases_of(version: Version) -> list[Case]:
     for case in _chosen(version):
         is_first = case.build not in seen and len(seen) < SCHEDULED
         seen.add(case.build)
-        found.append(dataclasses.replace(case, metadata=is_first))
+        plan = cases.as_checked(case.plan)
+        found.append(dataclasses.replace(case, plan=plan, metadata=is_first))
     return found
 
 
