@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mla_var3.emulator.launcher import launch
-from mla_var3.emulator.options import DEFAULT, FENCED, STRICT, Options
+from mla_var3.emulator.options import DEFAULT, FENCED, STRICT, Model, Options
 from mla_var3.errors import EmulatorError
 from tests.emulator.events import COPY, Snippet, wait
 from tests.emulator.machines import machine

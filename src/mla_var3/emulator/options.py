@@ -29,8 +29,8 @@ class Model:
             counts as much as one by the side that wrote.
         exit_drains: The shared memory of a CTA that ends stays until its bulk stores have read it.
         copies_publish: The end of a copy tells also what the thread knew that issued it.
-        arrivals_publish: Such an arrival of ``cp.async`` tells also what the thread had stored itself
-            that asked for it, and not only what it had seen of others and the copies.
+        arrivals_publish: An arrival that ``cp.async`` makes tells also what the thread had stored
+            itself that asked for it, beside the copies and what it had seen of others.
         relaxed_keeps: A relaxed arrival at the barrier of a cluster comes after what its warp did
             to shared memory of other CTAs, so that these may end.
         unused_reads: A thread may read global memory while another warp of its cluster writes it,

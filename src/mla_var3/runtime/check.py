@@ -194,16 +194,21 @@ def _contents(inputs: Sequence[torch.Tensor]) -> list[int]:
     return [int(whole(x).sum(dtype=torch.int64)) for x in inputs]
 
 
+def _stored(inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+    """One input of each memory that inputs lie in, by address.
+
+    A cache far behind its beginning is left out: it is most of it empty, and takes no memory.
+    """
+    found = {x.untyped_storage().data_ptr(): x for x in reversed(inputs)}
+    return {at: x for at, x in found.items() if x.untyped_storage().nbytes() <= MOST_KEPT}
+
+
 @contextlib.contextmanager
 def _other_bytes(inputs: Sequence[torch.Tensor]) -> Iterator[None]:
     """Inputs with no number that makes sense, and then as they were again."""
-    import torch
-
-    stored = {x.untyped_storage().data_ptr(): x.untyped_storage() for x in inputs}
-    # A cache far behind its beginning is most of it empty, and takes no memory.
-    kept = [(x, x.clone()) for x in stored.values() if x.nbytes() <= MOST_KEPT]
+    kept = [(x.untyped_storage(), x.untyped_storage().clone()) for x in _stored(inputs).values()]
     for storage, _ in kept:
-        torch.tensor([], dtype=torch.uint8, device=storage.device).set_(storage).fill_(0xFF)
+        storage.fill_(0xFF)
     try:
         yield
     finally:
@@ -219,21 +224,18 @@ def _other_values(inputs: Sequence[torch.Tensor]) -> Iterator[None]:
     """
     import torch
 
-    turned = {
-        x.data_ptr(): x.view(torch.uint8) if x.element_size() == 1 else x
-        for x in inputs
-        if (x.is_floating_point() or x.dtype == torch.uint8) and x.nbytes <= MOST_KEPT
-    }
-
-    def turn() -> None:
-        for x in turned.values():
-            x.bitwise_xor_(0x80) if x.dtype == torch.uint8 else x.neg_()
-
-    turn()
+    signs = []
+    for x in _stored(inputs).values():
+        if x.is_floating_point() or x.dtype == torch.uint8:
+            whole = torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
+            signs.append(whole[x.element_size() - 1 :: x.element_size()])
+    for sign in signs:
+        sign ^= 0x80
     try:
         yield
     finally:
-        turn()
+        for sign in signs:
+            sign ^= 0x80
 
 
 def _overwritten(
