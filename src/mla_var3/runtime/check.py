@@ -194,26 +194,32 @@ def _contents(inputs: Sequence[torch.Tensor]) -> list[int]:
     return [int(whole(x).sum(dtype=torch.int64)) for x in inputs]
 
 
-def _stored(inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
-    """One input of each memory that inputs lie in, by address.
+def _stored(inputs: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Each memory that inputs lie in as bytes, and the first of these inputs.
 
     A cache far behind its beginning is left out: it is most of it empty, and takes no memory.
     """
+    import torch
+
     found = {x.untyped_storage().data_ptr(): x for x in reversed(inputs)}
-    return {at: x for at, x in found.items() if x.untyped_storage().nbytes() <= MOST_KEPT}
+    return [
+        (torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage()), x)
+        for x in found.values()
+        if x.untyped_storage().nbytes() <= MOST_KEPT
+    ]
 
 
 @contextlib.contextmanager
 def _other_bytes(inputs: Sequence[torch.Tensor]) -> Iterator[None]:
     """Inputs with no number that makes sense, and then as they were again."""
-    kept = [(x.untyped_storage(), x.untyped_storage().clone()) for x in _stored(inputs).values()]
-    for storage, _ in kept:
-        storage.fill_(0xFF)
+    kept = [(whole, whole.clone()) for whole, _ in _stored(inputs)]
+    for whole, _ in kept:
+        whole.fill_(0xFF)
     try:
         yield
     finally:
-        for storage, was in kept:
-            storage.copy_(was)
+        for whole, was in kept:
+            whole.copy_(was)
 
 
 @contextlib.contextmanager
@@ -224,11 +230,11 @@ def _other_values(inputs: Sequence[torch.Tensor]) -> Iterator[None]:
     """
     import torch
 
-    signs = []
-    for x in _stored(inputs).values():
-        if x.is_floating_point() or x.dtype == torch.uint8:
-            whole = torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
-            signs.append(whole[x.element_size() - 1 :: x.element_size()])
+    signs = [
+        whole[x.element_size() - 1 :: x.element_size()]
+        for whole, x in _stored(inputs)
+        if x.is_floating_point() or x.dtype == torch.uint8
+    ]
     for sign in signs:
         sign ^= 0x80
     try:
