@@ -325,7 +325,8 @@ def test_a_problem_as_its_plan_makes_it_takes_a_build_of_another_type():
 def test_sizes_that_a_design_names_are_run_where_nothing_is_compiled():
     version = registry.find("mla_var6_plus@cutile-dsl", "v4")
     (named,) = unreached.reaching(version)
-    wanted = few_builds.as_named(version.plan_class()(), named)
+    wanted = cases.as_checked(few_builds.as_named(version.plan_class()(), named))
+    assert wanted.unseen == 1
     assert wanted in [case.plan for case in checking.cases_of(version)]
 
 

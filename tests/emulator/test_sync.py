@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mla_var3.emulator.launcher import launch
-from mla_var3.emulator.options import DEFAULT, STRICT, Model, Options
+from mla_var3.emulator.options import DEFAULT, FENCED, STRICT, Model, Options
 from mla_var3.errors import EmulatorError
 from tests.emulator.events import COPY, Snippet, wait
 from tests.emulator.machines import machine
@@ -201,8 +201,24 @@ def test_copies_tell_what_their_thread_knew_by_assumption() -> None:
     (_, out), done = COPIES.run(edits)
     assert done.diagnostics == []
     assert out[:64].tolist() == [t ^ 32 for t in range(64)]
-    _, done = COPIES.run(edits, Options(model=STRICT))
-    assert {(d.kind, d.at.line, d.other.line) for d in done.diagnostics} == {("race", 6, 3)}
+    for model in (FENCED, STRICT):
+        _, done = COPIES.run(edits, Options(model=model))
+        assert {(d.kind, d.at.line, d.other.line) for d in done.diagnostics} == {("race", 6, 3)}
+
+
+@pytest.mark.parametrize("model", [DEFAULT, FENCED])
+def test_copies_tell_what_their_thread_had_seen_of_others(model) -> None:
+    """What the other warp stored before a barrier is known to whoever waits for the copies."""
+    edits = {
+        "init": INIT.format(count=32),
+        "copy": "st.shared.u32 [%r5+512], %r1; bar.sync 0; setp.ge.u32 %p4, %r1, 32; "
+        "@%p4 cp.async.ca.shared.global [%r5], [%rd4], 4;",
+        "arrive": "@%p4 cp.async.mbarrier.arrive.noinc.shared.b64 [%r3];",
+        "take": "xor.b32 %r6, %r5, 4; ld.shared.u32 %r7, [%r6+512]; st.global.u32 [%rd5], %r7;",
+    }
+    (_, out), done = COPIES.run(edits, Options(model=model))
+    assert done.diagnostics == []
+    assert out[:64].tolist() == [t ^ 1 for t in range(64)]
 
 
 def test_bytes_that_come_before_they_are_expected_end_the_phase_then() -> None:

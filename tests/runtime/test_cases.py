@@ -10,7 +10,17 @@ import pytest
 import torch
 
 from mla_var3.runtime import registry
-from mla_var3.runtime.cases import ORDERS, TURNS, Case, as_planned, cases, ends, resized, tried
+from mla_var3.runtime.cases import (
+    ORDERS,
+    TURNS,
+    Case,
+    as_checked,
+    as_planned,
+    cases,
+    ends,
+    resized,
+    tried,
+)
 from mla_var3.runtime.check import check_plan
 from mla_var3.runtime.ct_kernel import ConstInt, CtKernel
 from mla_var3.workloads import Cost
@@ -158,3 +168,11 @@ def test_what_was_tried_is_one_line():
     assert tried(ran) == (
         "2 problems; blocks started forward; tilings default, halved; scores near -720"
     )
+
+
+def test_what_is_checked_with_takes_no_part_in_choosing_a_problem():
+    plan = registry.find("flash_mla", "v1").plan_class()(causal=True)
+    checked = as_checked(plan)
+    assert (plan.unseen, checked.unseen) == (0, 1)
+    assert checked.slug() == plan.slug()
+    assert "unseen" not in plan.tries()

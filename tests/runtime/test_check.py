@@ -14,6 +14,8 @@ from mla_var3.runtime import KernelPipeline, Metadata
 from mla_var3.runtime.check import (
     CaseResult,
     OutputError,
+    _other_bytes,
+    _other_values,
     check_plan,
     compare,
     poison_outputs,
@@ -242,6 +244,49 @@ def test_signals_are_left_as_they_were_but_for_the_highest_bit(found, signal):
     assert result.left == (() if same else ("signals",))
     assert result.ok == same
     assert ("signals is not as it was before the launch" in result.explain()) != same
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Copying(ToyPlan):
+    """Copies its input when it is bound, or at the first call and never again."""
+
+    late: bool = False
+
+    def plan(self, *inputs):
+        (x,) = inputs
+        copy = x.clone()
+        built = super().plan(copy)
+        grid, calls = built.grid_fn, []
+
+        def launched(tiling):
+            if self.late and not calls:
+                copy.copy_(x)
+            calls.append(tiling)
+            return grid(tiling)
+
+        built.grid_fn = launched
+        return built
+
+
+def test_what_binding_copies_of_inputs_is_wrong():
+    assert not check_plan(Copying()).ok
+
+
+def test_what_the_first_launch_keeps_of_inputs_shows_in_the_second():
+    assert check_plan(Copying(late=True)).ok
+    assert not check_plan(Copying(late=True), runs=2).ok
+
+
+@pytest.mark.parametrize("change", [_other_bytes, _other_values])
+def test_inputs_are_as_they_were_afterwards(change):
+    both = rows(4, 6).bfloat16()
+    inputs = [*both.split((4, 2), -1), rows(8).half()[::2], torch.arange(5, dtype=torch.uint8)]
+    inputs += [rows(3).to(torch.float8_e4m3fn), rows(3)[:, None].expand(3, 5), torch.arange(4)]
+    before = [x.float().clone() for x in inputs]
+    with change(inputs):
+        changed = [not torch.equal(x.float(), y) for x, y in zip(inputs, before, strict=True)]
+        assert changed == [True] * 6 + [change is _other_bytes]
+    assert all(torch.equal(x.float(), y) for x, y in zip(inputs, before, strict=True))
 
 
 def test_a_finding_that_is_argued_is_no_fault():

@@ -348,7 +348,7 @@ def cases_of(version: Version) -> list[Case]:
     """
     # Schedules are the same for all builds.
     return [
-        dataclasses.replace(case, metadata=not number)
+        dataclasses.replace(case, plan=cases.as_checked(case.plan), metadata=not number)
         for number, case in enumerate(_chosen(version))
     ]
 

@@ -194,6 +194,13 @@ class Clocks:
         for seen in self.of(warps):
             np.maximum(vector, seen.max(0), out=vector)
 
+    def pass_on(self, warps: list[int], vector: Vector) -> None:
+        """Add what warps know of others to ``vector``, and not what they did themselves."""
+        for w in warps:
+            own = int(vector[w])
+            np.maximum(vector, self.seen[w], out=vector)
+            vector[w] = own
+
     def of(self, warps: list[int]) -> list[Vector]:
         """What warps know: one view where they are neighbors, the usual case."""
         first, last = warps[0], warps[-1]

@@ -30,6 +30,8 @@ class Model:
         exit_drains: The shared memory of a CTA that ends stays until its bulk stores have read it,
             and its bulk loads have written it.
         copies_publish: The end of a copy tells also what the thread knew that issued it.
+        arrivals_publish: An arrival that ``cp.async`` makes tells also what the thread had stored
+            itself that asked for it, beside the copies and what it had seen of others.
         relaxed_keeps: A relaxed arrival at the barrier of a cluster comes after what its warp did
             to shared memory of other CTAs, so that these may end.
         unused_reads: A thread may read global memory while another warp of its cluster writes it,
@@ -69,6 +71,7 @@ class Model:
     reader_fences: bool = True
     exit_drains: bool = True
     copies_publish: bool = True
+    arrivals_publish: bool = True
     relaxed_keeps: bool = True
     unused_reads: bool = True
     equal_stores: bool = True
@@ -93,6 +96,7 @@ STRICT = Model(
     reader_fences=False,
     exit_drains=False,
     copies_publish=False,
+    arrivals_publish=False,
     relaxed_keeps=False,
     unused_reads=False,
     equal_stores=False,
@@ -112,7 +116,7 @@ STRICT = Model(
 FENCED = replace(
     DEFAULT, name="default, fences and releases asked for", tensor_thread_sync=False,
     loads_done_when_used=False, commits_in_order=False, relaxed_publishes=False,
-    exit_drains=False, lane_waits=False, wgmma_rendezvous=False,
+    exit_drains=False, lane_waits=False, wgmma_rendezvous=False, arrivals_publish=False,
 )  # fmt: skip
 MODELS = {m.name: m for m in (DEFAULT, STRICT)}
 

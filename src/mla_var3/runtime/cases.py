@@ -211,6 +211,15 @@ def _case(plan: KernelPlan, number: int) -> Case:
     return Case(other, "default" if other == plan else sizes, order)
 
 
+def as_checked(plan: KernelPlan) -> KernelPlan:
+    """The problem with inputs that take nothing more to run, and show more than usual ones.
+
+    They have no part in choosing problems.
+    """
+    more = (f for f in dataclasses.fields(plan) if "checked" in f.metadata)
+    return dataclasses.replace(plan, **{f.name: f.metadata["checked"] for f in more})
+
+
 def as_planned(plan: KernelPlan) -> Case:
     """A problem as its plan makes it: tilings of its own are such as tuning times."""
     return Case(plan, "tuned" if plan.tilings else "default", "forward")

@@ -18,6 +18,7 @@ from mla_var3.workloads.base import (
     axis_metric,
     option,
 )
+from mla_var3.workloads.mla import unseen
 from mla_var3.workloads.mla.costs import seen_pairs
 from mla_var3.workloads.mla.problems import BOTTOM, BOTTOM_KEY, LEVEL, TINY, far, held
 
@@ -58,6 +59,8 @@ class AttentionProblem(Problem):
     #: Factor on values, which then are all negative, as far as their type holds it; 0 for usual
     #: ones.
     level: float = dataclasses.field(default=0.0, metadata={"hidden": True})
+    #: Whether keys that a query does not see would have far higher scores, 0 or 1.
+    unseen: int = dataclasses.field(default=0, metadata={"hidden": True, "checked": 1})
 
     def validate(self) -> None:
         super().validate()
@@ -96,6 +99,9 @@ class AttentionProblem(Problem):
             q[:, :, -1, 0] = self.shift * math.sqrt(d) / key
             if self.shift == BOTTOM:
                 q[:, 1::2, -1, 0] *= -1.0
+        if self.unseen and self.causal and not q.is_meta:
+            unseen.ask(q, 1 / math.sqrt(d))
+            unseen.behind(k, s)
         if self.level and not v.is_meta:
             v = -held(self.level, self.dtype) * v.abs()
         return q, k, v

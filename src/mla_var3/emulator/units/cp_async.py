@@ -106,7 +106,9 @@ class CpAsync(Unit):
             if barrier is None:
                 continue
             if m.model.copies_publish:
-                clocks.publish(who, barrier.vector)
+                # A copy that is over is no release of stores that its thread made beside it.
+                tell = clocks.publish if m.model.arrivals_publish else clocks.pass_on
+                tell(who, barrier.vector)
             for w in who:
                 actor = CP_ASYNC * clocks.warps + w
                 barrier.vector[actor] = max(int(barrier.vector[actor]), int(clocks.issued[actor]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import SEED, USUAL_TILE, Cost, option
-from mla_var3.workloads.mla import ladder
+from mla_var3.workloads.mla import ladder, unseen
 from mla_var3.workloads.mla.costs import flash_mla_cost, paged_cost, seen_pairs
 from mla_var3.workloads.mla.problems import (
     BOTTOM,
@@ -177,6 +177,8 @@ class PagedLatentProblem(LatentProblem):
                 ladder.steps(rotary, above.view(counts[i], page).to(cache.device))
                 cache[own] = torch.cat([cache[own, :, : self.k], rotary], -1)
             self._unwritten(cache, table, keys)
+            if self.unseen:
+                self._hide_high(q, cache, table, keys)
             cache[table[0, counts[0] : planned].long()] = math.nan
             cache[pages - self.spare :] = math.nan
         return *q.split(split, -1), *cache.split(split, -1), table.to(device), lengths.to(device)
@@ -188,6 +190,27 @@ class PagedLatentProblem(LatentProblem):
         for row, count in zip(table, keys, strict=True):
             if count % page:
                 cache[int(row[count // page]), count % page :] = math.nan
+
+    def _hide_high(
+        self, q: torch.Tensor, cache: torch.Tensor, table: torch.Tensor, keys: list[int]
+    ) -> None:
+        """High scores where the mask hides a key, and of the first token past a sequence's end.
+
+        That one holds numbers, and all behind it none.
+        """
+        page, part = cache.shape[1], slice(self.k, self.k + self.p)
+        unseen.ask(q.transpose(1, 2)[..., part], self.scale)
+        cache[..., part][..., unseen.FIRST : unseen.END] = 0.0
+        for row, count in zip(table, keys, strict=True):
+            own = row[: -(-count // page)].long()
+            rotary = cache[own][..., part]
+            unseen.behind(rotary.flatten(0, 1)[:count], self.s, causal=self.causal)
+            if count % page:
+                past = rotary.flatten(0, 1)[count]
+                past[...] = 0.0
+                past[unseen.OTHER] = unseen.KEY
+                cache[own[-1], count % page] = 1.0
+            cache[..., part].index_put_((own,), rotary)
 
     def _at_extremes(self, q: torch.Tensor, cache: torch.Tensor) -> None:
         """Scale queries, and spread and shift the scores of the last one."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import ROW_FACTOR, USUAL_TILE, Problem, Tolerance, option
-from mla_var3.workloads.mla import ladder
+from mla_var3.workloads.mla import ladder, unseen
 from mla_var3.workloads.mla.costs import seen_pairs
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ class MlaProblem(Problem):
     #: for usual ones. Where it is large, queries ask for rotary parts alone: scores as large would
     #: be rounded too much.
     level: float = dataclasses.field(default=0.0, metadata={"hidden": True})
+    #: Whether keys that a query does not see would have far higher scores, 0 or 1; see ``unseen``.
+    unseen: int = dataclasses.field(default=0, metadata={"hidden": True, "checked": 1})
     #: Factor on the softmax scale: a kernel is given its scale, and has to use it.
     sharpness: float = dataclasses.field(
         default=1.0, metadata={"hidden": True, "tries": (1.0, 0.75, 1.5)}
@@ -374,6 +376,9 @@ class MlaProblem(Problem):
         if self.jumps:
             ladder.climb(qpe[:, *self._jumpers()], self.scale)
             ladder.steps(kpe, ladder.second_half(kpe.shape[-2], self.jumps))
+        if self.unseen and self.causal:
+            unseen.ask(qpe, self.scale)
+            unseen.behind(kpe, self.s)
         return kpe
 
     def _leveled(self, values: torch.Tensor, *queries: torch.Tensor) -> torch.Tensor:

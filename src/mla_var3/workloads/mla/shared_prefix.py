@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import USUAL_TILE, Cost, option
-from mla_var3.workloads.mla import ladder
+from mla_var3.workloads.mla import ladder, unseen
 from mla_var3.workloads.mla.costs import MIX, best_prefix_tokens, flash_mla_cost, prefix_cost
 from mla_var3.workloads.mla.problems import (
     HEADS,
@@ -159,6 +159,8 @@ class SharedPrefixProblem(MlaProblem):
         if self.shift and not kpe.is_meta:
             prefix_pe[..., 0] = self._key_of_shift()
         kpe = self._shifted(qpe, kpe)
+        if self.unseen and self.causal and not kpe.is_meta:
+            unseen.behind(prefix_pe, self.s, causal=False)  # The mask hides no key of the prefix.
         if self.jumps and not kpe.is_meta:
             # Of every other head that jumps, scores jump from its own tokens to the prefix.
             rows, over = qpe[:, self._jumping(), -1][:, ::2], ladder.FIRST + ladder.TERMS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import SEED, USUAL_TILE, Cost, option
-from mla_var3.workloads.mla import ladder
+from mla_var3.workloads.mla import ladder, unseen
 from mla_var3.workloads.mla.costs import FP8_GROUP, fp8_row_bytes, sparse_cost
 from mla_var3.workloads.mla.fp8 import fp8_rows
 from mla_var3.workloads.mla.problems import BOTTOM, LEVEL, STRAY, TINY, MlaProblem, held
@@ -137,6 +137,9 @@ class SparseLatentProblem(MlaProblem):
                 own[1::2] = own[: len(own) // 2]
             places = torch.randperm(self.topk, generator=draw)[: len(own)]
             row[places] = own.to(torch.int32)
+        lengths = torch.full((n,), self.topk, dtype=torch.int32)
+        if self.ending:
+            lengths = torch.randint(self.topk + 1, (n,), generator=draw, dtype=torch.int32)
         if self.holes:
             for tile, i in itertools.product(range(-(-self.topk // USUAL_TILE)), range(n)):
                 place = tile * USUAL_TILE + (3 + HOLES_APART * (tile + i)) % USUAL_TILE
@@ -159,6 +162,14 @@ class SparseLatentProblem(MlaProblem):
             if self.level:
                 own = tokens.view(-1, width)[(self.b - 1) * self.t : self.b * self.t, : self.k]
                 own.copy_(self._leveled(own, q[-self.s :, ..., : self.k]))
+            if self.unseen:
+                # Of the first list, all tokens that it does not name before its end.
+                named = chosen[0, : int(lengths[0])].long()
+                rotary = tokens.view(-1, width)[:, self.k :]
+                unseen.behind(rotary, self.s, causal=False)
+                rotary[:, unseen.OTHER] = unseen.KEY
+                rotary[named[named >= 0], unseen.OTHER] = 0.0
+                unseen.ask(q[..., self.k :].transpose(0, 2), self.scale)
             cache = self._stored(tokens)
         if self.stray:
             chosen[:, ::STRAY] = pages * page
@@ -169,9 +180,6 @@ class SparseLatentProblem(MlaProblem):
             before = -(-FAR_BYTES // (page * cache.shape[-1] * cache.element_size()))
             cache = self._behind(before, cache)
             chosen[chosen >= 0] += before * page
-        lengths = torch.full((n,), self.topk, dtype=torch.int32)
-        if self.ending:
-            lengths = torch.randint(self.topk + 1, (n,), generator=draw, dtype=torch.int32)
         return *q.split((self.k, self.p), -1), cache, chosen.to(device), lengths.to(device)
 
     def _stored(self, tokens: torch.Tensor) -> torch.Tensor:
