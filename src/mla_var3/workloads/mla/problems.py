@@ -205,8 +205,9 @@ class MlaProblem(Problem):
         fp32, so that a product with it gets heads wrong. Or a last tile lacks a single key, or
         whole tiles end in the middle of one twice as long, or tiles of queries end with tiles of
         keys, over wide heads where there are such, or one query behind them. Or whole tiles of rows
-        see no key at all, of which none is kept in another form. Some have scores that jump, large
-        values in fp16, or values far outside its range; some are cut into many pieces.
+        see no key at all, of which none is kept in another form; or keys fill whole tiles, of which
+        more queries than keys see parts. Some have scores that jump, large values in fp16, or
+        values far outside its range; some are cut into many pieces, whose sum is outside fp16.
         """
         thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
         short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1, **self._cut()}
@@ -215,6 +216,7 @@ class MlaProblem(Problem):
         tiny = tiles | {"h": 4, "dtype": "bf16", "level": TINY}
         square = {"b": 1, "h": 2, "s": 130, "t": 4 * USUAL_TILE, **self._cut(USUAL_TILE)}
         square |= {"causal": True}
+        pieces = self._pieces(**self._cut(0))
         ways: list[list[dict[str, Any]]] = [
             [{"b": 1, "h": 5, "s": 141, "t": 270, **self._cut(), "causal": True, "level": TINY}],
             [short | half, short],
@@ -223,7 +225,8 @@ class MlaProblem(Problem):
             [square | {"p": 128}, square],
             [square | {"s": 2 * USUAL_TILE + 1, **self._cut(0)}],
             [{"b": 1, "h": 1, "s": 300, "t": 5, "causal": True, **self._cut(0)}],
-            [self._pieces(**self._cut(0))],
+            [{"b": 1, "h": 1, "s": 140, "t": 2 * USUAL_TILE, "causal": True, **self._cut(0)}],
+            [pieces and pieces | {"level": LEVEL} | half, pieces],
         ]
         made = ([dataclasses.replace(self, **one) for one in those if one] for those in ways)
         return [one for those in made for one in [x for x in those if x.is_valid()][:1]]

@@ -82,7 +82,7 @@ class SharedPrefixProblem(MlaProblem):
         t = MANY * USUAL_TILE
         cut = self._pieces(groups=1, shared=t, prefix=t)
         found = [
-            dataclasses.replace(one, h=4, jumps=1) if one.level > 1.0 else one
+            dataclasses.replace(one, h=4, jumps=1) if one.level > 1.0 and one.t < t else one
             for one in super().edges()
         ]
         return [*found, *([dataclasses.replace(self, **cut)] if cut else ())]
