@@ -125,11 +125,18 @@ def _best_known(site: Site) -> tuple[Version, list[Pair]] | None:
         return None
     enough = max(len(pairs) for pairs in found.values()) / 2
     many = [kernel for kernel in found if len(found[kernel]) >= enough]
-    called = [kernel for kernel in many if kernel == served.kernel(site)]
-    best = min(called or many, key=lambda kernel: _share(found[kernel]))
+    called = served.kernel(site)
+    until = [k for k in many if called and k[:2] == called[:2] and _number(k) <= _number(called)]
+    # What the calls launch, or the newest before it: that one may be timed at few problems.
+    least = min(many, key=lambda kernel: _share(found[kernel]))
+    best = max(until, key=_number, default=least)
     version = site.version_of(found[best][0][0])
     assert version is not None  # Others do not suit.
     return version, sorted(found[best], key=_order)
+
+
+def _number(kernel: tuple[str, ...]) -> int:
+    return int(kernel[-1].removeprefix("v"))
 
 
 def by_version(site: Site) -> dict[tuple[str, ...], list[Pair]]:

@@ -16,7 +16,7 @@ def test_a_pattern_says_where_it_paid_where_not_and_who_has_it(site):
     assert said.startswith("**When is it worth it?**")
     assert "s=16 (1.07x)" in said
     assert "**as fast** at s=1; **slower** nowhere" in said
-    assert "v24](" in said.rpartition("Newest versions that have it:")[2]
+    assert "v25](" in said.rpartition("Newest versions that have it:")[2]
 
 
 def test_an_anti_pattern_says_what_mending_it_brought(site):
