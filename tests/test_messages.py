@@ -119,6 +119,13 @@ def test_a_name_that_only_a_branch_defines_is_no_name_after_it() -> None:
     assert "| [NameError](#nameerror) |" in page
 
 
+@pytest.mark.parametrize("words", CUTE["COPIES"])
+def test_a_copy_wants_the_same_modes_on_both_sides(words: str) -> None:
+    assert words in " ".join(CUTE["said"](CUTE["COPIES"][words]).split())
+    assert CUTE["said"](CUTE["SameModes"]) == ""
+    assert words in (PAGES / "cute-dsl-errors.md").read_text("utf-8")
+
+
 TILE = runpy.run_path(str(EXAMPLES / "cutile_errors.py"), run_name="cases")
 
 

@@ -299,6 +299,58 @@ MORE = [
 IN_BRANCH = "TYPE_UNSTABLE_JOIN", (BranchChanges, BranchStays)
 
 
+class Copied(Launch):
+    """A thread's 128 values by a tiled copy of four at a time."""
+
+    @cute.jit
+    def body(self, x, i, block):
+        """The thread's part of x is ((4,1),(32)); a case says how its registers are cut."""
+        atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32, num_bits_per_copy=128)
+        load = cute.make_tiled_copy_tv(atom, cute.make_layout(32), cute.make_layout(4))
+        mine = load.get_slice(i).partition_S(cute.make_tensor(x.iterator.align(16), x.layout))
+        values = self.registers(mine)
+        cute.copy(load, mine, values)
+
+
+class OtherRank(Copied):
+    """As many values, in one mode."""
+
+    @cute.jit
+    def registers(self, mine):
+        """128 against ((4,1),(32))."""
+        values = cute.make_rmem_tensor(cute.size(mine), Float32)
+        return values
+
+
+class OtherRest(Copied):
+    """As many values and modes, but mode 0 is not what one copy moves."""
+
+    @cute.jit
+    def registers(self, mine):
+        """(2,64) against ((4,1),(32))."""
+        values = cute.make_rmem_tensor((2, 64), Float32)
+        return values
+
+
+class SameModes(Copied):
+    """Registers shaped as the part that they are loaded from."""
+
+    @cute.jit
+    def registers(self, mine):
+        """((4,1),(32)) on both sides."""
+        values = cute.make_fragment_like(mine)
+        return values
+
+
+#: What ``cute.copy`` says of two sides of one size, and the shape that it takes.
+COPIES = {
+    "Expected source and destination tensors to have the same rank, but got 2 and 1": OtherRank,
+    "Expected source and destination tensors to have the same size in mode-1, but got 32 and 64": (
+        OtherRest
+    ),
+}
+
+
 def said(case: type[Launch]) -> str:
     """What the DSL says of a case; empty where it compiles."""
     CuTeDSL._get_dsl().envar.arch = "sm_90a"
@@ -316,6 +368,9 @@ def main() -> None:
         for case in forms:
             first = (said(case).strip() or "compiles").splitlines()[0]
             print(f"{code}: {case.__name__}: {first}")
+    for case in (*COPIES.values(), SameModes):
+        first = (said(case).strip() or "compiles").splitlines()[0]
+        print(f"cute.copy: {case.__name__}: {first}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ HAS_CUTE = importlib.util.find_spec("cutlass") is not None
         ("cute/who_holds", "(9, 37): thread 6, register 19"),
         ("first/helpers_cute", "causal True: right True"),
         ("first/compile_threads", "right: True compiled: 2"),
+        ("cute_sync/descriptor", "right: True"),
     ],
 )
 def test_a_script_in_the_cute_dsl(name, said, capsys):
@@ -33,7 +34,11 @@ def test_a_script_in_the_cute_dsl(name, said, capsys):
 
 @pytest.mark.parametrize(
     ("name", "launches", "said"),
-    [("helpers_cutile", 2, "causal True: right True"), ("list_of_pages", 1, "right: True")],
+    [
+        ("helpers_cutile", 2, "causal True: right True"),
+        ("list_of_pages", 1, "right: True"),
+        ("fp8_bytes", 1, "right: True"),
+    ],
 )
 def test_a_script_in_cutile(name, launches, said, capsys):
     file = repo_root() / f"examples/first/{name}.py"

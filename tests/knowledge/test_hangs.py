@@ -41,3 +41,19 @@ def test_a_mistake_is_reported_as_the_page_says(
         block = PAGE.partition("```text\n")[2].partition("```")[0].strip().splitlines()
         for line in block:
             assert line.replace("parity.py", str(script)) in printed, line
+
+
+@pytest.mark.parametrize("kind", ["hangs", "right"])
+def test_sync_threads_of_the_consumers_hangs_and_a_named_barrier_does_not(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line, said = re.findall(rf"^\| {kind} \| `(.+?)` \| \*?(.+?)\*? \|$", PAGE, re.MULTILINE)[0]
+    before, use = (ROOT / SCRIPTS[0]).read_text(encoding="utf-8").split("out[step, lane]")
+    script = tmp_path / "parity.py"
+    script.write_text(f"{before}{line}\n            out[step, lane]{use}", encoding="utf-8")
+    try:
+        code = run.main([str(script)])
+    except AssertionError:  # The script's own: nothing was written.
+        code = 1
+    assert said in capsys.readouterr().out
+    assert code == (kind == "hangs")
