@@ -132,6 +132,10 @@ def test_a_kernel_as_an_operator_of_torch_runs_and_has_a_fake() -> None:
     [
         ("first/tvm_ffi.py", "sm_90a", "docs/calling.md",
          ["options=\"--enable-tvm-ffi\")", "fn(x, out)", "enable_tvm_ffi=True"]),
+        ("first/fake_then_real.py", "sm_90a", "docs/calling.md",
+         ["ffi(x, out, stream)", "mark_compact_shape_dynamic(mode=0, stride_order=(0, 1))",
+          "x = make_fake_tensor(cutlass.Float32, (rows, WIDTH), stride=(step, 1), assumed_align=16)",
+          "out = make_fake_tensor(cutlass.Float32, (rows, WIDTH), stride=(WIDTH, 1), assumed_"]),
         ("api/cute/values.py", "sm_90a", "docs/cute-dsl.md",
          ["half.store(kept.to(cutlass.BFloat16))", "byte.store(kept.to(cutlass.Float8E4M3FN))",
           "element_type = cutlass.Float8E4M3FN", "v.reduce(cute.ReductionOp.MAX",
