@@ -118,7 +118,7 @@ def test_what_each_operand_in_fp8_costs():
         "nothing; the query in bf16": output(q.bfloat16().float(), qpe.bfloat16().float(), z),
         "the weights P, scaled by 256": output(q, qpe, z, e4m3),
         "the query's 512 latent values, a scale per row": output(fp8(q, 512), qpe, z),
-        "the latents, a scale per 128 (the cache of 656 bytes)": output(q, qpe, latents),
+        "the latents, a scale per 128, as the cache": output(q, qpe, latents),
         "query and latents": output(fp8(q, 512), qpe, latents),
         "query, latents and weights": output(fp8(q, 512), qpe, latents, e4m3),
     }
