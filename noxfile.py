@@ -207,7 +207,7 @@ def site_libraries(session: nox.Session) -> None:
 
 @shared
 def docs(session: nox.Session) -> None:
-    """docs [-- offline]: lint the knowledge, build the site, check its links and what it runs."""
+    """docs [-- offline]: lint, build the site (offline: to be read from files), check its links."""
     kinds = {"": ("mkdocs.yml", "site"), "offline": ("mkdocs-offline.yml", "site-offline")}
     kind = " ".join(session.posargs)
     if kind not in kinds:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mla_var3.errors import PlanError
+from mla_var3.paths import repo_root
 from mla_var3.workloads.mla import FP8_GROUP, LatentProblem, fp8_row_bytes, fp8_rows
 from tests.serving.stand_in import as_keys, packed_pages
 
@@ -90,6 +91,44 @@ def test_what_each_format_of_a_cache_costs():
     assert error(rows, torch.cat([e4m3, rope.float()], -1), e4m3) == pytest.approx(2.8e-2, rel=0.02)
     of584 = error((q, whole, whole), *[model1.view(2, 1024, 512)] * 2)
     assert of584 == pytest.approx(2.7e-2, rel=0.02)
+
+
+def test_what_each_operand_in_fp8_costs():
+    """The figures of the glossary: query, latents and weights in e4m3, each alone and together."""
+    generator = torch.Generator().manual_seed(0)
+    q, qpe, z, kpe = (
+        torch.randn(2, n, width, generator=generator)
+        for n, width in ((64, 512), (64, 64), (1024, 512), (1024, 64))
+    )
+
+    def output(q, qpe, z, weights_in=torch.float32):
+        scores = torch.cat([q, qpe], -1) @ torch.cat([z, kpe], -1).mT * 576**-0.5
+        weights = (scores - scores.amax(-1, keepdim=True)).exp()
+        rounded = (weights * 256).to(weights_in).float() / 256
+        return rounded @ z / weights.sum(-1, keepdim=True)
+
+    def fp8(x, group):
+        parts = x.unflatten(-1, (-1, group))
+        scale = parts.abs().amax(-1, keepdim=True) / 448
+        return ((parts / scale).to(torch.float8_e4m3fn).float() * scale).flatten(-2)
+
+    e4m3, latents = torch.float8_e4m3fn, fp8(z, FP8_GROUP)
+    want = output(q, qpe, z)
+    got = {
+        "nothing; the query in bf16": output(q.bfloat16().float(), qpe.bfloat16().float(), z),
+        "the weights P, scaled by 256": output(q, qpe, z, e4m3),
+        "the query's 512 latent values, a scale per row": output(fp8(q, 512), qpe, z),
+        "the latents, a scale per 128, as the cache": output(q, qpe, latents),
+        "query and latents": output(fp8(q, 512), qpe, latents),
+        "query, latents and weights": output(fp8(q, 512), qpe, latents, e4m3),
+    }
+    page = (repo_root() / "docs/glossary/fp8.md").read_text("utf-8")
+    for name, out in got.items():
+        assert f"| {name} | {_relative(out, want):.1e} |".replace("e-0", "e-") in page
+    sharp = output(4 * q, 4 * qpe, z)
+    both = output(fp8(4 * q, 512), 4 * qpe, z), output(4 * q, 4 * qpe, latents)
+    stated = " and ".join(f"{_relative(out, sharp):.1e}".replace("e-0", "e-") for out in both)
+    assert f"query and cache cost {stated}" in page
 
 
 def _attend(q, keys, latents):
