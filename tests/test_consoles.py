@@ -65,18 +65,24 @@ def follow(command: str, new: set[str]) -> None:
         _installs(words[4:], new)
     elif words[:2] == ["python", "-m"]:
         _runs_module(words[2], words[3:], new)
+    elif words[:2] == ["python", "-c"]:
+        compile(words[2], command, "exec")
     elif words[0] == "python":
-        assert (ROOT / words[1]).is_file(), command
+        assert words[1] in new or (ROOT / words[1]).is_file(), command
     elif words[0] == "dask":
         assert words[1] in {"scheduler", "worker"}, command
     elif words[:2] == ["docker", "run"]:
         _runs_container(words[2:])
-    elif words[0] in {"nsys", "nvidia-smi"}:
+    elif words[0] in {"nsys", "ncu", "nvidia-smi"}:
         pass  # NVIDIA's, on the reader's GPU host.
+    elif words[0] == "export":
+        assert all(re.fullmatch(r"[A-Z_]+=\S+", word) for word in words[1:]), command
+    elif words[:2] == ["cat", ">"]:
+        new.add(words[2])
     elif words[0] == "mkdir":
         assert words[1] == "-p", command
     else:
-        assert words[0] == "grep", command
+        assert words[0] in {"grep", "head"}, command
         new.add(words[-1])
 
 
