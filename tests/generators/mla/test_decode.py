@@ -25,7 +25,9 @@ def known(site):
 def test_the_kernel_is_the_one_that_the_calls_launch_or_the_best_timed_at_many_problems(
     site, known, monkeypatch
 ):
-    assert decode.served.kernel(site) == kernel_of(known[1][0][0])
+    launched, timed = decode.served.kernel(site), decode.by_version(site)
+    enough = len(timed.get(launched, ())) >= max(map(len, timed.values())) / 2
+    assert (launched == kernel_of(known[1][0][0])) == enough
     monkeypatch.setattr(decode.served, "kernel", lambda site: None)
     known = decode._best_known(site)
     version, pairs = known
@@ -64,17 +66,20 @@ def test_the_page_says_every_time_and_the_worst(site, known):
     assert see(page).scripts == []
 
 
-def test_home_and_the_worklog_compare_the_version_that_the_calls_launch(site):
+def test_home_and_the_worklog_name_the_version_that_the_calls_launch(site):
     (story,) = (told for told in stories.load_all(site.root) if told.peer)
     served = decode.served.version(site)
     assert f"{served}, which the calls of a server launch" in story.same
-    assert {*re.findall(r"flash_mla/(v\d+)/b\d", story.same)} == {served, "v1"}  # FlashMLA's too.
+    timed = {*re.findall(r"flash_mla/(v\d+)/b\d", story.same)} - {"v1"}  # FlashMLA's.
+    assert len(timed) == 1
+    assert timed == {served} or "was not timed at this problem" in story.same
 
 
 def test_a_page_with_times_of_another_version_than_the_served_one_says_so(site, monkeypatch):
     monkeypatch.setattr(decode.served, "version", lambda site: "v99")
     lead = str(decode.page(replace(site)).content).partition("\n## ")[0]
     assert re.search(r"These are records of v\d+; a server calls v99", lead)
+    assert "v99 was timed at 0 such problems" in lead
 
 
 def test_several_query_tokens_are_the_same_version_s_under_a_causal_mask(site, known):
