@@ -203,6 +203,7 @@ def _verdict(site: Site, version: Version, pairs: list[Pair], few: list[Pair], l
         f". At the worst it is {said(worst[1].total.median_us, worst[0].total.median_us)} "
         f"({cell(str(problems.problem_of(worst[0].record)))}).",
         f" {_launched(site, version)} [in place of {peer}]({link(SERVING)}).",
+        _why_another(site, version, pairs, link),
     ]
     return "".join(told)
 
@@ -213,6 +214,21 @@ def _launched(site: Site, version: Version) -> str:
     if kernel is None or kernel == (version.language, version.design, version.version):
         return "A server calls it"
     return f"These are records of {version.version}; a server calls {kernel[-1]}"
+
+
+def _why_another(site: Site, version: Version, pairs: list[Pair], link: Link) -> str:
+    """Why the times are not those of what a server calls; empty where they are."""
+    kernel = served.kernel(site)
+    if kernel is None or kernel == (version.language, version.design, version.version):
+        return ""
+    count = len(by_version(site).get(kernel, ()))
+    return (
+        f" **By the calls you get {kernel[-1]}, and need not choose.** The table is "
+        f"{version.version}'s only since the measured problems differ: {kernel[-1]} was timed at "
+        f"{count} such problems, {version.version} at {len(pairs)}, so their shares do not "
+        "compare; each version in one run with the one before it: "
+        f"[where it stands]({link(SERVING)}#where-it-stands)."
+    )
 
 
 def _several(site: Site, version: Version, pairs: list[Pair], link: Link) -> str:

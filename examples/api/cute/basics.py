@@ -15,7 +15,9 @@ THREADS = 64
 def scale(x: cute.Tensor, out: cute.Tensor, factor: cutlass.Float32, loud: cutlass.Constexpr[bool]):
     thread, block = cute.arch.thread_idx()[0], cute.arch.block_idx()[0]
     if cutlass.const_expr(loud):  # Of compile time: else the print is not in the kernel.
-        cute.printf("block {} thread {}", block, thread)
+        value = x[block, thread]
+        if thread == 0 and block == 0:  # One line in all; else one per thread of each block.
+            cute.printf("block {} thread {}: {}", block, thread, value)
     for step in cutlass.range(2, unroll=1):  # Of run time.
         for part in cutlass.range_constexpr(2):  # Unrolled while tracing.
             column = (step * 2 + part) * THREADS + thread
@@ -24,7 +26,7 @@ def scale(x: cute.Tensor, out: cute.Tensor, factor: cutlass.Float32, loud: cutla
 
 @cute.jit
 def launch_scale(x: cute.Tensor, out: cute.Tensor, factor: cutlass.Float32):
-    scale(x, out, factor, False).launch(grid=(x.shape[0], 1, 1), block=(THREADS, 1, 1))
+    scale(x, out, factor, True).launch(grid=(x.shape[0], 1, 1), block=(THREADS, 1, 1))
 
 
 x = torch.randn(2, 4 * THREADS).cuda()

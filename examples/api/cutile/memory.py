@@ -66,6 +66,31 @@ assert torch.equal(y[[0, 3]], x[[3, 6]])
 assert not y[1:3].any()
 
 
+# %% Array.slice load_advanced_indexing Slice gather
+@ct.kernel
+def from_token(x, y, start, N: ct.Constant[int]):
+    zero = ct.PaddingMode.ZERO
+    rows = start + ct.arange(N, dtype=ct.int32)
+    columns = ct.arange(8, dtype=ct.int32)
+    view = x.slice(axis=0, start=start, stop=x.shape[0])  # 1: tile 0 begins at the start.
+    ct.store(y, (0, 0), ct.load(view, (0, 0), (N, 8), padding_mode=zero))
+    ct.store(
+        y, (1, 0), ct.load_advanced_indexing(x, (rows, ct.Slice(0, 8)), padding_mode=zero)
+    )  # 2
+    ct.store(y, (2, 0), ct.gather(x, (rows[:, None], columns[None, :])))  # 3
+    tile = ct.load(x, (start // N, 0), (N, 8), padding_mode=zero)  # 4: from 768, first 9 hidden.
+    seen = start // N * N + ct.arange(N, dtype=ct.int32) >= start
+    ct.store(y, (3, 0), ct.where(seen[:, None], tile, 0.0))
+
+
+x, y = torch.randn(1000, 8), torch.empty(4 * 64, 8)
+ct.launch(stream, (1,), from_token, (x, y, 777, 64))
+for tile in y.split(64)[:3]:
+    assert torch.equal(tile, x[777:841])
+assert torch.equal(y[201:], x[777:832])  # 55 rows.
+assert not y[192:201].any()
+
+
 # %% Array.slice Array.shape Array.ndim Array.dtype
 @ct.kernel
 def ragged(x, ends, y):

@@ -75,6 +75,22 @@ assert out.tolist() == [1.0, 1.0, -2.0, 0.0]  # To nearest, ties to even.
 assert torch.equal(bits, x.view(torch.int32))
 
 
+# %% astype
+@ct.kernel
+def narrow(x, out, scaled):
+    tile = ct.load(x, (0,), (4,))
+    ct.store(out, (0,), ct.astype(tile, ct.float8_e4m3fn))  # Saturates at 448: silently wrong.
+    scale = ct.max(ct.where(tile < 0, -tile, tile)) / 448
+    ct.store(scaled, (0,), (tile / scale).astype(ct.float8_e4m3fn).astype(ct.float32) * scale)
+
+
+x = torch.tensor([500.0, -1e6, 3.0, 448.0])
+out, scaled = torch.empty(4, dtype=torch.float8_e4m3fn), torch.empty(4)
+ct.launch(stream, (1,), narrow, (x, out, scaled))
+assert out.float().tolist() == [448, -448, 3, 448]
+assert abs(scaled[1] + 1e6) < 1  # With its scale the largest fits; the smallest are lost then.
+
+
 # %% pack_to_bytes unpack_from_bytes
 @ct.kernel
 def bytewise(x, out):

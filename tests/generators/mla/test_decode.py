@@ -69,7 +69,7 @@ def test_the_page_says_every_time_and_the_worst(site, known):
     assert see(page).scripts == []
 
 
-def test_home_and_the_worklog_compare_the_version_that_the_calls_launch(site):
+def test_home_and_the_worklog_name_the_version_that_the_calls_launch(site):
     (story,) = (told for told in stories.load_all(site.root) if told.peer)
     served = decode.served.version(site)
     before = f"v{int(served[1:]) - 1}"  # Where the newest is not timed at that problem yet.
@@ -85,6 +85,7 @@ def test_a_page_with_times_of_another_version_than_the_served_one_says_so(site, 
     monkeypatch.setattr(decode.served, "version", lambda site: "v99")
     lead = str(decode.page(replace(site)).content).partition("\n## ")[0]
     assert re.search(r"These are records of v\d+; a server calls v99", lead)
+    assert "v99 was timed at 0 such problems" in lead
 
 
 def test_several_query_tokens_are_the_same_version_s_under_a_causal_mask(site, known):
