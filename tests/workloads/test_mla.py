@@ -457,8 +457,10 @@ def test_at_edges_keys_are_in_more_pieces_than_a_device_has_multiprocessors(desi
 
 @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
 def test_at_an_edge_whole_tiles_of_rows_see_no_key(plan_class):
-    (plan,) = [one for one in plan_class().edges() if one.s > one.t]
+    plan, whole = [one for one in plan_class().edges() if one.s > one.t]
     assert plan.causal
+    assert whole.causal
+    assert whole.t % 128 == 0, "whole tiles of keys, of which the last queries see parts"
     assert plan.s - plan.t > 256, "as many rows as clusters share keys for"
     assert plan.t > 1, "and some see one"
     assert getattr(plan, "n", 0) == 0, "under the mask of a part that is not there"
@@ -594,8 +596,9 @@ def test_a_sink_is_tried():
 
 def test_of_a_shared_prefix_large_values_meet_a_jump():
     plan = registry.find("mla_shared_prefix@cutile-dsl").plan_class()()
-    (one,) = [x for x in plan.edges() if x.level > 1]
+    one, pieces = [x for x in plan.edges() if x.level > 1]
     assert (one.jumps, one.h) == (1, 4)
+    assert (pieces.jumps, pieces.dtype, pieces.own_splits) == (0, "fp16", 200)
 
 
 def test_one_sequence_is_shared_by_many_multiprocessors():

@@ -3,10 +3,10 @@
 Times compare within one run only. Two versions are as fast as each other where their medians of one
 run differ by less than ``NOISE``; else one of them is faster. The rule is worked out from
 repetition: of every two versions that two or more runs timed at the same problem from the same
-sources, how far the ratio of their medians moved from run to run (``repeats``). Of the 585
+sources, how far the ratio of their medians moved from run to run (``repeats``). Of the 611
 repetitions among the committed records, all on H200s, half moved by less than 0.4 %, three quarters
 by less than 0.9 % and nineteen of twenty by less than 2.5 %, which is the rule. Where both ratios
-were beyond it, 305 times, the two runs never named different winners.
+were beyond it, 316 times, the two runs never named different winners.
 
 It says nothing of two times of different runs: one and the same version moved by 1.3 % in the
 median and by 7.6 % in one of ten between runs, with the temperature and clock of the board.

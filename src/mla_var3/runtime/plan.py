@@ -50,6 +50,8 @@ class KernelPlan(Problem):
 
     #: Tiling class of each stage, in launch order; keys are the stage names.
     tiling_types: ClassVar[Mapping[str, type[Tiling]]] = MappingProxyType({})
+    #: Whether binding a plan copies inputs into layouts that the kernel wants, as libraries' do.
+    keeps_layouts: ClassVar[bool] = False
 
     tilings: Mapping[str, Tiling] = dataclasses.field(
         default_factory=dict, metadata={"hidden": True}

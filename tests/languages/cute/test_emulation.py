@@ -113,6 +113,6 @@ def test_only_who_argues_findings_of_anothers_source_may_leave_fences_releases_a
     left_out = {name for name, value in dataclasses.asdict(model).items() if value is False}
     asked = {
         "tensor_thread_sync", "loads_done_when_used", "commits_in_order",  # Of tensor memory.
-        "relaxed_publishes", "exit_drains", "lane_waits", "wgmma_rendezvous",
+        "relaxed_publishes", "arrivals_publish", "exit_drains", "lane_waits", "wgmma_rendezvous",
     }  # fmt: skip
     assert left_out == (asked if ours else set())

@@ -17,6 +17,7 @@ class LibraryPlan(KernelPlan):
 
     #: The library; None where it is torch, whose version every record states.
     needs: ClassVar[Requirement | None] = None
+    keeps_layouts: ClassVar[bool] = True
 
     def default_tiling(self, stage: str) -> Tiling:
         return Tiling()
