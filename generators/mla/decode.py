@@ -208,18 +208,22 @@ def _verdict(site: Site, version: Version, pairs: list[Pair], few: list[Pair], l
     return "".join(told)
 
 
+def _another_called(site: Site, version: Version) -> tuple[str, str, str] | None:
+    """What a server calls, where it is another version."""
+    kernel = served.kernel(site)
+    return None if kernel == (version.language, version.design, version.version) else kernel
+
+
 def _launched(site: Site, version: Version) -> str:
     """What a server calls, where it is another version too."""
-    kernel = served.kernel(site)
-    if kernel is None or kernel == (version.language, version.design, version.version):
+    if (kernel := _another_called(site, version)) is None:
         return "A server calls it"
     return f"These are records of {version.version}; a server calls {kernel[-1]}"
 
 
 def _why_another(site: Site, version: Version, pairs: list[Pair], link: Link) -> str:
     """Why the times are not those of what a server calls; empty where they are."""
-    kernel = served.kernel(site)
-    if kernel is None or kernel == (version.language, version.design, version.version):
+    if (kernel := _another_called(site, version)) is None:
         return ""
     count = len(by_version(site).get(kernel, ()))
     return (
