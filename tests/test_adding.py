@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from mla_var3 import forked
 from mla_var3.paths import repo_root
 from tests import warm
 
@@ -98,3 +100,13 @@ def test_what_is_added_runs_and_is_compiled(kind, design, flags, tmp_path):
     table = root / "results" / "fingerprints"
     run(root, "mla_var3.app.codes", "write", design)
     assert '"code"' in next(table.rglob(f"{design}.json")).read_text(encoding="utf-8")
+
+
+def test_such_a_process_begins_anew_whatever_began_before(tmp_path):
+    work = {0: partial(len, ())}
+    loaded = ["mla_var3.inputs"]
+    ((_, ended),) = forked.run(
+        work, folder=tmp_path, workers=1, timeout=60, explain=str, load=loaded
+    )
+    assert ended.result == 0
+    assert "usage" in run(ROOT, "json.tool", "--help")

@@ -15,14 +15,25 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 
+#: The server begun here: Python keeps one for a process, and ``check`` begins it otherwise.
+_ours: int | None = None
+
+
 def processes() -> ForkServerContext:
     """Starts processes that import the project anew."""
+    global _ours
     context = multiprocessing.get_context("forkserver")
+    server = forkserver._forkserver
+    if server._forkserver_pid != _ours:
+        server._stop()  # What a test before this one began has the project loaded.
     context.set_forkserver_preload(["torch", "cuda.tile"])
+    server.ensure_running()
+    _ours = server._forkserver_pid
     return context
 
 
