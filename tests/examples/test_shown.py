@@ -21,6 +21,7 @@ HAS_CUTE = importlib.util.find_spec("cutlass") is not None
         ("first/helpers_cute", "causal True: right True"),
         ("first/compile_threads", "right: True compiled: 2"),
         ("cute_sync/descriptor", "right: True"),
+        ("cute_sync/paged_tile", "right: True"),
     ],
 )
 def test_a_script_in_the_cute_dsl(name, said, capsys):
@@ -46,3 +47,11 @@ def test_a_script_in_cutile(name, launches, said, capsys):
         runpy.run_path(str(file), run_name="__main__")
     assert [report.diagnostics for report in reports] == [[]] * launches
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("page", "name"), [("glossary/tma", "cute_sync/paged_tile")])
+def test_a_page_shows_lines_of_its_script(page, name):
+    text = (repo_root() / f"examples/{name}.py").read_text(encoding="utf-8")
+    parts = (repo_root() / f"docs/{page}.md").read_text(encoding="utf-8").split("``` { .python }\n")
+    assert len(parts) > 1
+    assert all(part.partition("```")[0] in text for part in parts[1:])
