@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import runpy
 
 import pytest
@@ -22,6 +23,7 @@ HAS_CUTE = importlib.util.find_spec("cutlass") is not None
         ("first/compile_threads", "right: True compiled: 2"),
         ("cute_sync/descriptor", "right: True"),
         ("cute_sync/paged_tile", "right: True"),
+        ("cute/decode", "right: True"),
     ],
 )
 def test_a_script_in_the_cute_dsl(name, said, capsys):
@@ -49,9 +51,31 @@ def test_a_script_in_cutile(name, launches, said, capsys):
     assert said in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("page", "name"), [("glossary/tma", "cute_sync/paged_tile")])
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [("glossary/tma", "cute_sync/paged_tile"), ("learn/ampere-to-hopper", "cute/decode")],
+)
 def test_a_page_shows_lines_of_its_script(page, name):
     text = (repo_root() / f"examples/{name}.py").read_text(encoding="utf-8")
     parts = (repo_root() / f"docs/{page}.md").read_text(encoding="utf-8").split("``` { .python }\n")
     assert len(parts) > 1
     assert all(part.partition("```")[0] in text for part in parts[1:])
+
+
+@pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
+@pytest.mark.parametrize("roles", [True, False])
+def test_the_first_decode_kernel_needs_registers_of_its_producers(roles, tmp_path, capsys):
+    from mla_var3.app import run
+
+    text = (repo_root() / "examples/cute/decode.py").read_text(encoding="utf-8")
+    if not roles:
+        text, changed = re.subn(r"cute\.arch\.setmaxregister_.+?\(\d+\)", "pass", text)
+        assert changed == 2
+        block = "128 * (SIDES + 1)"
+        assert block in text
+        text = text.replace(block, "128 * SIDES + 32").replace(", min_blocks_per_mp=1", "")
+    (tmp_path / "decode.py").write_text(text, encoding="utf-8")
+    assert run.main(["--arch=sm_90", str(tmp_path / "decode.py")]) == 0
+    (line,) = re.findall("^decode on sm_90: .+", capsys.readouterr().out, re.MULTILINE)
+    assert "168 registers" in line
+    assert (", no spills" in line, "serialized" not in line) == (roles, roles)

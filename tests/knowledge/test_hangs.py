@@ -109,9 +109,8 @@ def test_a_bounded_wait_leaves_the_ring_right(
 ) -> None:
     text = (ROOT / SCRIPTS[0]).read_text(encoding="utf-8")
     text = text.replace("@cute.kernel\n", f"{FENCES[1]}\n\n@cute.kernel\n")
-    text, waits = re.subn(
-        r"cute\.arch\.mbarrier_wait\((.+?), parity\)", r"bounded_wait(\1, parity, stage, step)", text
-    )
+    bounded = r"bounded_wait(\1, parity, stage, step)"
+    text, waits = re.subn(r"cute\.arch\.mbarrier_wait\((.+?), parity\)", bounded, text)
     assert waits == 2
     assert _ends(text, tmp_path / "parity.py") == 0
     assert "0 findings" in capsys.readouterr().out

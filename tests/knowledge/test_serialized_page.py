@@ -29,7 +29,9 @@ def _compiled(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> st
 
 
 @pytest.mark.parametrize(("open_groups", "serialized"), [(0, False), (1, True)])
-def test_a_rescale_behind_a_wait(open_groups: int, serialized: bool, tmp_path: Path, capsys) -> None:
+def test_a_rescale_behind_a_wait(
+    open_groups: int, serialized: bool, tmp_path: Path, capsys
+) -> None:
     fence = re.search(r"^``` \{ \.python \}\n(.+?)^```", PAGE, re.MULTILINE | re.DOTALL)
     assert fence is not None
     _, wait, *rescale = [line.split("  #")[0].rstrip() for line in fence[1].splitlines()]
