@@ -9,7 +9,9 @@ import types
 import pytest
 import torch
 
+from mla_var3.app import serving_wheel
 from mla_var3.errors import CallError
+from mla_var3.paths import repo_root
 from mla_var3.serving import flashmla, kinds, operators, servers
 
 from .stand_in import LATENT, WIDTH, paged_cache, vector
@@ -139,3 +141,12 @@ def test_a_captured_step_of_sglang(of_sglang, by_reference, monkeypatch):
 def test_the_buffer_has_room_for_every_schedule(sms):
     most = max(kinds.schedule_rows(rows, sms) for rows in range(1, sms * kinds.ROWS + 1))
     assert most <= servers.PER_SM * sms
+
+
+def test_the_page_names_what_is_replaced_and_said(of_vllm, caplog):
+    page = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    servers.vllm()
+    [said] = caplog.messages
+    assert f"\n{said}\n" in page
+    for name in (servers.ASKED, servers.VLLM, servers.SGLANG, *serving_wheel.PLUGINS):
+        assert f"`{name}`" in page or f"{name}=1" in page
