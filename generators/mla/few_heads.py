@@ -12,6 +12,7 @@ from mla_var3.knowledge.evidence import Link
 
 #: Heads of DeepSeek-V3 on each of eight GPUs, and all of them.
 SHARE, ALL = 16, 128
+GPUS = ALL // SHARE
 
 
 def text(site: Site, link: Link) -> str:
@@ -30,6 +31,25 @@ def text(site: Site, link: Link) -> str:
         f"{ALL} heads", "FlashMLA", "Ours is",
     ]  # fmt: skip
     return table(head, rows)
+
+
+def parallel(site: Site, link: Link) -> str:
+    """What tensor and data parallelism read, by the sizes that both were timed near.
+
+    Eight GPUs and the sequences of eight of the share's rows: each has an eighth of them with all
+    heads, or all of them with its share.
+    """
+    share, whole = (_at(site, heads) for heads in (SHARE, ALL))
+    for (b, t), few in sorted(share.items()):
+        for n in sorted({b for b, at in whole if at == t}, reverse=True):
+            if n < b and n * GPUS % b == 0:
+                return (
+                    f"Eight GPUs, {n * GPUS} sequences of {t:,}: data parallel, each has {n} with "
+                    f"{ALL} heads, {time_of(whole[n, t][0], link)} per layer. Tensor parallel, "
+                    f"each reads all {n * GPUS} with {SHARE} heads: about {n * GPUS // b} times "
+                    f"the {time_of(few[0], link)} of {b} (computed, not timed)."
+                )
+    return "No sizes were timed that compare them."
 
 
 def _at(site: Site, heads: int) -> dict[tuple[int, int], Pair]:
