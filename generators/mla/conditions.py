@@ -39,7 +39,7 @@ def section(site: Site, pairs: Sequence[tuple[Run, Run]], name: str) -> str:
         "**Clock:** not locked. Each record states the SM clock right after its run: "
         f"{_clock(theirs)}.",
         f"**Protocol:** {_protocol(theirs)}.",
-        f"**To repeat it** on such a GPU: `{_install(site.root, needs)}`, then `nox -s bench -- "
+        f"**To repeat it** on such a GPU: `{install(site.root, needs)}`, then `nox -s bench -- "
         f"--peers --set=serving --designs=flash_mla@cute-dsl,{version.design_key.split('@')[0]}` "
         "for the problems with pages of servers, or with `--b=32 --s=1 --t=4096` in place of the "
         "set for one problem.",
@@ -100,7 +100,7 @@ def _protocol(theirs: Sequence[Run]) -> str:
     return " ".join(said) + turns
 
 
-def _install(root: Path, needs: Requirement) -> str:
+def install(root: Path, needs: Requirement) -> str:
     """How to install the library, at the commit that is pinned where one is."""
     if not (root / PINNED).is_file():
         return needs.install

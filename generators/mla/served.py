@@ -11,7 +11,7 @@ from mla_var3.knowledge.evidence import Link
 #: The module whose kernels ``mla_var3.serving`` launches; the design is named by its folder.
 SOURCE = "kernels/cute_python/mla/flash_mla/served.py"
 #: Language and design of that folder.
-_DESIGN = ("cute-dsl", "flash_mla")
+DESIGN = ("cute-dsl", "flash_mla")
 _IMPORTED = re.compile(r"^from \S+\.flash_mla_(v\d+)\.flash_mla_\1 import", re.MULTILINE)
 
 
@@ -29,7 +29,7 @@ def version(site: Site) -> str:
 
 def kernel(site: Site) -> tuple[str, str, str] | None:
     """Language, design and version; None in a tree without the calls."""
-    return (*_DESIGN, version(site)) if (site.root / SOURCE).exists() else None
+    return (*DESIGN, version(site)) if (site.root / SOURCE).exists() else None
 
 
 def text(site: Site, link: Link) -> str:

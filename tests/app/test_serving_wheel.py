@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 import types
@@ -38,6 +39,15 @@ def test_it_holds_the_calls_and_the_chosen_kernels(wheel):
     kernels = [name for name in names if "compiled/sm_90a" in name]
     assert "mla_var3/serving/compiled/sm_90a/attention-bfloat16-share1-box64/manifest.json" in names
     assert all("share1" in name for name in kernels)
+
+
+def test_servers_find_their_entry_points(wheel, monkeypatch):
+    monkeypatch.syspath_prepend(str(wheel))
+    found = importlib.metadata.Distribution.discover(path=[str(wheel)])
+    points = {point.group: point for one in found for point in one.entry_points}
+    for group in ("vllm.general_plugins", "sglang.srt.plugins"):
+        assert points[group].name == "mla_var3"
+        assert callable(points[group].load())
 
 
 IMPORT = """

@@ -243,3 +243,15 @@ def test_the_lines_for_servers_name_what_the_page_says(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
         exec(line, {"sys": sys, "mla_var3": importlib.import_module("mla_var3")})
         assert importlib.import_module(name) is flashmla
+
+
+def test_the_comparison_as_the_page_writes_it(by_reference, monkeypatch, capsys):
+    """FlashMLA is a stand-in here, which is ours."""
+    page = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    [code] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+              if "import flash_mla " in block]  # fmt: skip
+    monkeypatch.setitem(sys.modules, "flash_mla", flashmla)
+    cache, table = paged_cache([70, 3])
+    exec(code, {"q": torch.randn(2, 1, 16, WIDTH).bfloat16(), "cache": cache,
+                "block_table": table, "cache_seqlens": vector(70, 3)})  # fmt: skip
+    assert capsys.readouterr().out == "tensor(0.) tensor(0.)\n"

@@ -33,6 +33,8 @@ MODULES = ("__init__.py", "archs.py", "errors.py", "inputs.py", "loader.py", "st
 NAME = "mla_var3_serve"
 #: The C library that the linked kernels ask for is that of the machine that links them.
 TAG = "py3-none-linux_x86_64"
+#: Groups of entry points that servers call in each of their processes, with the function for each.
+PLUGINS = {"vllm.general_plugins": "vllm", "sglang.srt.plugins": "sglang"}
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,10 @@ def write(compiled: Path, to: Path) -> Path:
         f"Metadata-Version: 2.1\nName: {NAME.replace('_', '-')}\nVersion: {version}\n"
         "Summary: MLA decode over pages for H100 and H200, behind FlashMLA's and FlashInfer's "
         "calls\nRequires-Python: >=3.11\nRequires-Dist: torch>=2.6\n"
+    ).encode()
+    content[f"{info}/entry_points.txt"] = "".join(
+        f"[{group}]\nmla_var3 = mla_var3.serving.servers:{function}\n"
+        for group, function in PLUGINS.items()
     ).encode()
     rows = [f"{name},{_digest(data)},{len(data)}" for name, data in content.items()]
     content[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()

@@ -1,0 +1,74 @@
+"""Makes the table of one GPU's share of the heads beside all of them, by batch and context."""
+
+from __future__ import annotations
+
+from generators.mla import decode, served
+from generators.mla.same_work import time_of
+from generators.model.choice import Pair
+from generators.model.site import Site
+from generators.write.text import cell, table
+from mla_var3.evidence.compare import said
+from mla_var3.knowledge.evidence import Link
+
+#: Heads of DeepSeek-V3 on each of eight GPUs, and all of them.
+SHARE, ALL = 16, 128
+GPUS = ALL // SHARE
+
+
+def text(site: Site, link: Link) -> str:
+    """A row per batch and context that the share was timed at, sequences of equal lengths."""
+    share, whole = (_at(site, heads) for heads in (SHARE, ALL))
+    if not share:
+        return f"No run timed {SHARE} heads beside a library here."
+    few = {(b, t) for b, t in whole if b <= decode.FEW and t % 1024 == 0}
+    rows = [
+        [str(b), f"{t:,}", *_times(site, share.get((b, t)), link),
+         *_times(site, whole.get((b, t)), link)]
+        for b, t in sorted({*share, *few})
+    ]  # fmt: skip
+    head = [
+        "Sequences b", "Cached tokens t", f"{SHARE} heads", "FlashMLA", "Ours is",
+        f"{ALL} heads", "FlashMLA", "Ours is",
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def parallel(site: Site, link: Link) -> str:
+    """What tensor and data parallelism read, by the sizes that both were timed near.
+
+    Eight GPUs and the sequences of eight of the share's rows: each has an eighth of them with all
+    heads, or all of them with its share.
+    """
+    share, whole = (_at(site, heads) for heads in (SHARE, ALL))
+    for (b, t), few in sorted(share.items()):
+        for n in sorted({b for b, at in whole if at == t}, reverse=True):
+            if n < b and n * GPUS % b == 0:
+                return (
+                    f"Eight GPUs, {n * GPUS} sequences of {t:,}: data parallel, each has {n} with "
+                    f"{ALL} heads, {time_of(whole[n, t][0], link)} per layer. Tensor parallel, "
+                    f"each reads all {n * GPUS} with {SHARE} heads: about {n * GPUS // b} times "
+                    f"the {time_of(few[0], link)} of {b} (computed, not timed)."
+                )
+    return "No sizes were timed that compare them."
+
+
+def _at(site: Site, heads: int) -> dict[tuple[int, int], Pair]:
+    """By sequences and cached tokens the pair of the newest version of what servers call."""
+    found: dict[tuple[int, int], Pair] = {}
+    known = decode.by_version(site)
+    for kernel in sorted(known, key=lambda one: int(one[-1].removeprefix("v"))):
+        for pair in known[kernel]:
+            sizes, lengths = decode.sizes(pair), pair[0].record.problem.get("lengths")
+            if kernel[:2] == served.DESIGN and sizes["h"] == heads and lengths is None:
+                found[sizes["b"], sizes["t"]] = pair
+    return found
+
+
+def _times(site: Site, pair: Pair | None, link: Link) -> list[str]:
+    if pair is None:
+        return ["", "", ""]
+    mine, theirs = pair
+    version = site.version_of(mine)
+    assert version is not None  # Others are not compared.
+    words = said(theirs.total.median_us, mine.total.median_us)
+    return [f"{time_of(mine, link)} ({cell(version.version)})", time_of(theirs, link), words]

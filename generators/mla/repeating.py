@@ -1,0 +1,90 @@
+"""Says how to repeat the time that most pages quote: commit, commands, and what is to come out."""
+
+from __future__ import annotations
+
+from generators.mla import conditions, decode
+from generators.mla.same_work import time_of
+from generators.model.choice import Pair
+from generators.model.run import Run
+from generators.model.site import Site
+from generators.pages.kernels import run_version
+from generators.write import figures
+from generators.write.text import cell, fence, sections, table
+from mla_var3.knowledge.evidence import Link
+from mla_var3.runtime.library_kernel import LibraryPlan
+
+
+def text(site: Site, link: Link) -> str:
+    """Commands, then a table of both sides; empty where no run timed both."""
+    found = decode.best_known(site)
+    if found is None:
+        return "No run timed a kernel here beside a library."
+    mine, theirs = pair = min(found[1], key=_from_usual)
+    version, plan = site.version_of(theirs), None
+    if version is not None:
+        plan = version.plan_class()
+    needs = plan.needs if plan is not None and issubclass(plan, LibraryPlan) else None
+    commit = mine.record.git.commit[:12] if mine.record.git else "COMMIT"
+    install = conditions.install(site.root, needs) if needs else "the library"
+    sizes = decode.sizes(pair)
+    problem = f"b={sizes['b']}, h={sizes['h']}, s={sizes['s']}, t={sizes['t']:,}"
+    lines = (
+        f"git checkout {commit}    # of a clone; `main` has the newest version",
+        "python -m pip install nox",
+        install,
+        f"{decode.command(found[1]).strip('`')}",
+    )
+    return sections(
+        fence("\n".join(f"$ {line}" for line in lines), "console"),
+        f"Of the 60 problems look at **{problem}, pages of {decode.PAGE} at random, bf16**:",
+        table(
+            ["", run_version(site, mine, link), f"FlashMLA{_stated(theirs)}, same run"],
+            [
+                ["expect", *(f"**{time_of(x, link)}**, {_rates(x)}" for x in (mine, theirs))],
+                ["spread of the runs", *(_spread(x) for x in (mine, theirs))],
+                ["back to back, no flush", *(_unflushed(x) for x in (mine, theirs))],
+                ["largest error, tolerance", *(_error(x) for x in (mine, theirs))],
+            ],
+        ),
+    )  # fmt: skip
+
+
+def _from_usual(pair: Pair) -> tuple[object, ...]:
+    sizes, lengths = decode.sizes(pair), pair[0].record.problem.get("lengths")
+    usual = {"b": 32, "h": 128, "t": 4096}
+    return lengths is not None, sum(sizes[name] != value for name, value in usual.items())
+
+
+def _stated(run: Run) -> str:
+    known = run.record.toolchain.get("flash_mla")
+    return f" {cell(known)}" if known else ""
+
+
+def _rates(run: Run) -> str:
+    return f"{figures.rate(run, 'flops')}, {figures.rate(run, 'bytes')}"
+
+
+def _spread(run: Run) -> str:
+    """The shortest and the longest run, and how many."""
+    total, device = run.total, run.record.device
+    clock = device.sm_clock_mhz if device else None
+    at = f", SM clock {clock:,.0f} MHz after it" if clock else ""
+    return f"{total.min_us:.1f} to {total.max_us:.1f} us in {total.samples} runs{at}"
+
+
+def _unflushed(run: Run) -> str:
+    """Time back to back, and what held the clock."""
+    energy = run.outcome.energy if run.outcome else None
+    if energy is None:
+        return "not recorded"
+    held = f", held by {cell(', '.join(energy.throttle))}" if energy.throttle else ""
+    return f"{energy.launch_us:.1f} us at {energy.watts:.0f} W{held}"
+
+
+def _error(run: Run) -> str:
+    """What the outputs were compared with, in the timed run."""
+    found = run.outcome.correctness if run.outcome else None
+    if found is None:
+        return "not recorded"
+    worst = max(case.max_relative_error or 0.0 for case in found.cases)
+    return f"{worst:g} of {found.tolerance:g}, against {cell(found.against)}"

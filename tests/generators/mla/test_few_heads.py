@@ -1,0 +1,31 @@
+"""A GPU's share of the heads beside all of them, from records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from generators.mla import few_heads
+
+
+def test_batches_from_small_to_large_stand_beside_the_library(site):
+    text = few_heads.text(site, site.link("glossary/head-grouping.md"))
+    rows = [[x.strip() for x in row.strip("| ").split(" | ")] for row in text.splitlines()[2:]]
+    batches = [int(row[0]) for row in rows]
+    assert batches == sorted(batches)
+    assert batches[-1] >= 8 * batches[0]
+    assert all(("](" in row[2]) == ("](" in row[3]) for row in rows)
+    for of in (2, 5):
+        assert sum(len(row) > of and "](" in row[of] for row in rows) >= 4
+
+
+def test_without_a_run_it_says_so(site):
+    bare = replace(site, runs=(), earlier=())
+    assert few_heads.text(bare, bare.link("x.md")).startswith("No run timed")
+
+
+def test_tensor_and_data_parallelism_are_compared_by_times(site):
+    said = few_heads.parallel(site, site.link("glossary/head-grouping.md"))
+    assert said.count(" us](") == 2
+    assert "computed, not timed" in said
+    bare = replace(site, runs=(), earlier=())
+    assert few_heads.parallel(bare, bare.link("x.md")).startswith("No sizes")

@@ -1,0 +1,24 @@
+"""How to repeat the time that most pages quote."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from generators.mla import repeating
+
+
+def test_commit_commands_and_what_is_expected_stand_together(site):
+    text = repeating.text(site, site.link("how-times-are-taken.md"))
+    assert re.search(r"git checkout [0-9a-f]{12} ", text)
+    assert re.search(r"FlashMLA@[0-9a-f]{40}", text)
+    assert "nox -s bench -- --peers" in text
+    expected = next(row for row in text.splitlines() if row.startswith("| expect |"))
+    assert expected.count(" us](") == expected.count("TFLOP/s") == expected.count("GB/s") == 2
+    errors = next(row for row in text.splitlines() if row.startswith("| largest error"))
+    assert errors.count("against torch fp32") == 2
+
+
+def test_without_a_run_it_says_so(site):
+    bare = replace(site, runs=(), earlier=())
+    assert repeating.text(bare, bare.link("x.md")).startswith("No run timed")
