@@ -35,7 +35,7 @@ def test_a_script_in_the_cute_dsl(name, said, capsys):
 @pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
 @pytest.mark.parametrize("model", ["default", "strict"])
 def test_the_tile_of_tcgen05(model, capsys):
-    """Right and clean, also where fences of the PTX ISA are asked for; without its wait it races."""
+    """Right and clean, also where fences of the PTX ISA are asked for."""
     from mla_var3.emulator import STRICT, Options
     from mla_var3.emulator.script import run_script
 
