@@ -159,7 +159,8 @@ def test_two_tiles_give_the_scores_of_a_row_of_576() -> None:
     q, k, s = torch.randn(64, 576), torch.randn(64, 576), torch.empty(64, 64)
     with redirected():
         ct.launch(None, (1,), TILE["two_parts"], (q.bfloat16(), k.bfloat16(), s))
-    torch.testing.assert_close(s, q.bfloat16().float() @ k.bfloat16().float().T)
+    expected = q.bfloat16().float() @ k.bfloat16().float().T
+    torch.testing.assert_close(s, expected, rtol=1e-5, atol=1e-4)  # Sums of 576 in another order.
 
 
 def test_the_index_leads_to_every_page() -> None:
