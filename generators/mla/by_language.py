@@ -34,14 +34,20 @@ def section(site: Site, link: Link) -> str:
     rows = rows_of(site)
     if not rows:
         return ""
-    ours = sorted({language for row in rows for language in row} - {LIBRARY})
-    head = ["Problem", *(f"Fastest in {language_title(key)}" for key in ours), name, "In words"]
     return sections(
         f"## {HEADING.format(name)} {{ #{ANCHOR} }}",
         "The fastest kernel of each language that does the same work, in the newest run that timed "
         f"both and {name}. {_caches(rows, name)}",
-        table(head, [_row(site, row, ours, name, link) for row in rows]),
+        table_of(site, link),
     )
+
+
+def table_of(site: Site, link: Link) -> str:
+    """The rows alone."""
+    name, rows = next(iter(PEERS.values())), rows_of(site)
+    ours = sorted({language for row in rows for language in row} - {LIBRARY})
+    head = ["Problem", *(f"Fastest in {language_title(key)}" for key in ours), name, "In words"]
+    return table(head, [_row(site, row, ours, name, link) for row in rows])
 
 
 def rows_of(site: Site) -> list[Row]:

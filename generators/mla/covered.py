@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 
 from generators.mla import (
     balance,
+    by_language,
     cards,
     crossover,
     decode,
     design_choice,
     effort,
+    elsewhere,
     exponentials,
     few_heads,
     gain,
@@ -189,6 +191,8 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-exponentials": exponentials.text,
     "mla-energy": energy,
     "mla-models": models.text,
+    "mla-elsewhere": elsewhere.text,
+    "mla-languages": by_language.table_of,
     "mla-gain": gain.text,
     "mla-stages": stages.text,
     "mla-ultra": ultra.text,

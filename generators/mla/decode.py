@@ -311,5 +311,6 @@ def _others(link: Link, peer: str) -> str:
         f"({link('docs/own-kernel-or-library.md')}#what-it-brings-in-tokens-per-second).\n"
         f"- **{peer} and other libraries at every problem**: [against libraries]"
         f"(against-libraries.md).\n"
-        f"- **Another card**: [which card]({link('docs/scope.md')}#which-gpu-do-i-need)."
+        f"- **B200 or RTX 5090**: [which kernel there]({link('docs/b200-and-rtx-5090.md')}); "
+        f"another card: [which]({link('docs/scope.md')}#which-gpu-do-i-need)."
     )

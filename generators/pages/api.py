@@ -180,6 +180,7 @@ def _entry(site: Site, reference: Reference, entry: Entry, users: list[Version],
         *_facts(reference, entry, link),
         *_taken(reference, entry, link),
         *_where(entry, users, link, shown),
+        *([f"as in {reference.head.package} {reference.installed.version}"] if signature else ()),
     ]
     return sections(
         f"### {code(entry.key)} {{ #{anchor(entry.key)} }}",

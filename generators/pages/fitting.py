@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from generators.model import fits
 from generators.model.columns import language_title
@@ -14,7 +15,7 @@ from generators.pages.proofs import checked
 from generators.pages.version_facts import why_not
 from generators.write.text import cell, code, sections, table
 from mla_var3.archs import base_arch
-from mla_var3.devices import Device
+from mla_var3.devices import Device, load
 from mla_var3.evidence import CPU
 from mla_var3.evidence.model import STATIC
 from mla_var3.knowledge.evidence import Link
@@ -50,6 +51,16 @@ def resources(_site: Site, _link: Link) -> str:
     head = ["Chip", "Registers, 32 bits", "of a thread, most", "Shared memory", "of a block, most",
             "Threads", "Warps", "Blocks"]  # fmt: skip
     return table(head, rows, right=head[1:]) if rows else ""
+
+
+def told_of(key: str) -> Callable[[Site, Link], str]:
+    """What texts say of a device: how many versions compile for its chip, how many were timed."""
+
+    def told(site: Site, link: Link) -> str:
+        device = load(key)
+        return verdict(site, device.sm, link, device)
+
+    return told
 
 
 def found_by(device: Device) -> list[str]:

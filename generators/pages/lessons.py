@@ -36,8 +36,9 @@ TEXTS = {
     "roofline": "The roofline and the regimes",
     "ampere-to-hopper": "From Ampere to Hopper",
     "hopper-to-blackwell": "From Hopper to Blackwell",
-    "tensor-memory": "Tensor Memory",
+    "tensor-memory": "Tensor Memory, and a first tcgen05 tile",
     "pairs": "Pairs of CTAs",
+    "rtx-5090": "With an RTX 5090",
 }
 
 Words = Annotated[str, Field(min_length=1)]

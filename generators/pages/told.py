@@ -42,6 +42,8 @@ OWN: Mapping[str, Callable[[Site, Link], str]] = {
     "examples-scaled": chosen_examples.scaled,
     "wanted": wanting.everywhere,
     "which-gpu": fitting.cards,
+    "compiles-sm-100": fitting.told_of("nvidia-b200"),
+    "compiles-sm-120": fitting.told_of("nvidia-rtx-5090"),
     "sm-resources": fitting.resources,
     "origins": licences.designs,
     "packages": licences.packages,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import re
 import runpy
+import subprocess
+import sys
 
 import pytest
 
@@ -33,6 +35,54 @@ def test_a_script_in_the_cute_dsl(name, said, capsys):
     done = run_script(repo_root() / f"examples/{name}.py", (), Options(), "sm_90a")
     assert (done.ended.error, done.diagnostics) == (None, [])
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
+@pytest.mark.parametrize("model", ["default", "strict"])
+def test_the_tile_of_tcgen05(model, capsys):
+    """Right and clean, also where fences of the PTX ISA are asked for."""
+    from mla_var3.emulator import STRICT, Options
+    from mla_var3.emulator.script import run_script
+
+    options = Options(model=STRICT) if model == "strict" else Options()
+    done = run_script(repo_root() / "examples/blackwell/tcgen05.py", (), options, "sm_100a")
+    assert (done.ended.error, done.diagnostics) == (None, [])
+    assert capsys.readouterr().out == "right: True\n"
+
+
+@pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
+def test_the_tile_of_tcgen05_without_its_wait_says_what_the_lesson_says(tmp_path):
+    from mla_var3.emulator import Options
+    from mla_var3.emulator.script import run_script
+
+    text = (repo_root() / "examples/blackwell/tcgen05.py").read_text(encoding="utf-8")
+    line = "    cute.arch.mbarrier_wait(done, 0)  # Phase 0: the barrier's first use.\n"
+    assert text.count(line) == 1
+    (tmp_path / "broken.py").write_text(text.replace(line, ""), encoding="utf-8")
+    found = run_script(tmp_path / "broken.py", (), Options(), "sm_100a").diagnostics
+    said = "tcgen05.commit to an mbarrier, and a wait on it"
+    assert said in "\n".join(str(each) for each in found)
+    assert said in (repo_root() / "docs/learn/tensor-memory.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("api/cute/mma.py", "on sm_120: "),
+        *((f"hopper/{name}.py", "on sm_120: ")
+          for name in ("tma", "swizzle", "specialize", "cluster", "persistent")),
+        ("hopper/wgmma.py", "which needs sm_90 and not sm_120"),
+        ("blackwell/tcgen05.py", "which needs sm_100 or sm_103 or sm_110 and not sm_120"),
+    ],
+)  # fmt: skip
+def test_what_the_path_of_an_rtx_5090_says_of_its_scripts(file, said):
+    """Each by itself: the DSL keeps the arch that it was first asked for."""
+    command = [sys.executable, "-m", "mla_var3.app.run", "--arch=sm_120", f"examples/{file}"]
+    done = subprocess.run(command, cwd=repo_root(), capture_output=True, text=True, check=False)
+    assert said in done.stdout + done.stderr
+    assert (done.returncode == 0) == (said == "on sm_120: ")
 
 
 @pytest.mark.parametrize(

@@ -85,3 +85,14 @@ def test_a_whole_script_is_one_cell(tmp_path: Path) -> None:
     (cell,) = cells.read(file, tmp_path)
     assert cell.whole
     assert (cell.line, cell.code) == (3, "from cutlass import cute\n\ncute.copy(1)")
+
+
+def test_the_note_of_the_tcgen05_op_is_made_of_lines_of_its_script() -> None:
+    """The script runs in ``tests/examples/test_shown.py``; the note leaves its comments out."""
+    script = (repo_root() / "examples/blackwell/tcgen05.py").read_text(encoding="utf-8")
+    there = {line.partition("  #")[0].strip() for line in script.splitlines()}
+    reference = (repo_root() / "knowledge/references/cute/mma.toml").read_text(encoding="utf-8")
+    note = reference.split('"cute.nvgpu.tcgen05.MmaF16BF16Op" = """')[1].split('"""')[0]
+    lines = [line.strip() for block in note.split("```")[1::2] for line in block.splitlines()[1:]]
+    assert len(lines) == 16
+    assert set(lines) <= there
