@@ -132,8 +132,12 @@ def pages(site: Site) -> list[Page]:
     link = site.link(INDEX)
     learn = link("docs/learn/index.md")
     setup = (
-        f"The scripts run by `nox -s run` in a clone of this project, after "
-        f"`python -m pip install nox`; [Learn]({learn}) has the two commands."
+        "**You need** CUDA and a Linux on x86-64 with Python, no GPU. **You get** what a Hopper kernel "
+        "is made of: afterwards you can say of each line of one what it waits for. In a clone of "
+        f"the repository (Source, at the top; [other systems]({learn})):\n\n"
+        "```console\n$ python -m pip install nox\n"
+        f"$ nox -s run -- examples/hopper/{course.pages[0].key}.py   # the script of page 1\n```\n\n"
+        f"**Begin with [{cell(course.pages[0].title)}]({course.pages[0].key}.md)**, and go on in order:"
     )
     following = (
         f"Then: [path D]({link('knowledge/learning-paths/d-hopper.toml')}), kernels of "
