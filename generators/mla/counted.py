@@ -69,8 +69,8 @@ def text(site: Site, link: Link) -> str:
     ]
     return (
         table(["", "Counted as", "Here", "Over the time, and of what"], rows)
-        + f"\n\n{run_version(site, mine, link)} at {cell(problems.problem_text(mine.record))}. Peaks "
-        f"are those of the datasheet, dense, for [{cell(card.name)}]"
+        + f"\n\n{run_version(site, mine, link)} at {cell(problems.problem_text(mine.record))}. "
+        f"Peaks are those of the datasheet, dense, for [{cell(card.name)}]"
         f"({link(f'knowledge/devices/{card.key}.toml')}). FLOPs leave out exponentials, scaling "
         "and pairs that a mask hides; bytes leave out the table of pages and what is read twice; "
         "both the products that absorb $W_k$ and $W_v$."

@@ -31,7 +31,6 @@ from generators.mla import (
 )
 from generators.mla.same_work import time_of
 from generators.model import problems
-from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages import record_facts
 from generators.pages.kernels import run_version

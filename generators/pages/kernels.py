@@ -186,12 +186,12 @@ def _index(site: Site) -> Page:
 
 def _where_to(link: Link) -> str:
     """The next click by what a reader wants of a kernel; the table of all is for the rest."""
+    which, simplest = link("generators/mla/decode.py"), link("docs/learn/simplest-kernel.md")
     rows = [
         ["the fastest decode on an H100 or H200",
-         f"[which decode kernel]({link('generators/mla/decode.py')}), with FlashMLA's times beside"],
+         f"[which decode kernel]({which}), with FlashMLA's times beside"],
         ["one in vLLM or SGLang", f"[the calls of a server]({link('docs/serving.md')})"],
-        ["one to read first", f"[the simplest, line by line]({link('docs/learn/simplest-kernel.md')})"
-         ", in both languages"],
+        ["one to read first", f"[the simplest, line by line]({simplest}), in both languages"],
         ["one for an A100, a B200 or an RTX 5090",
          f"[which GPU runs what]({link('docs/scope.md#which-gpu-do-i-need')})"],
         ["to run one, without a GPU", "`nox -s check -- flash_mla v2`, then `nox -s profile -- "
