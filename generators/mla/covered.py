@@ -8,6 +8,7 @@ from generators.mla import (
     balance,
     by_language,
     cards,
+    counted,
     crossover,
     decode,
     design_choice,
@@ -34,7 +35,6 @@ from generators.mla import (
 )
 from generators.mla.same_work import time_of
 from generators.model import problems
-from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages import record_facts
 from generators.pages.kernels import run_version
@@ -97,7 +97,7 @@ def sample(site: Site, link: Link) -> str:
     found = decode.best_known(site)
     if found is None:
         return ""
-    mine, theirs = min(found[1], key=lambda pair: _from_usual(pair[0]))
+    mine, theirs = min(found[1], key=lambda pair: counted.from_usual(pair[0]))
     said = record_facts.facts(mine)
     told = "".join(f"\n- **{name}**: {said[name]}" for name in _CITED if said.get(name))
     return (
@@ -110,12 +110,6 @@ def sample(site: Site, link: Link) -> str:
 
 #: What of a record is said of a sample.
 _CITED = ("Where", "When", "How", "Toolchain")
-
-
-def _from_usual(run: Run) -> tuple[object, ...]:
-    """How far a problem is from the one that most pages quote: no lengths, then its sizes."""
-    problem, usual = run.record.problem, {"b": 32, "h": 128, "t": design_choice.CONTEXT}
-    return problem.get("lengths") is not None, sum(problem[k] != v for k, v in usual.items())
 
 
 def guides(site: Site, link: Link) -> list[str]:
@@ -133,7 +127,7 @@ def drafted(site: Site, link: Link) -> str:
     pairs = decode.drafted(site, found[1][0][0]) if found else []
     if not pairs:
         return "No kernel was timed with several query tokens beside a library here."
-    mine, theirs = min(pairs, key=lambda pair: _from_usual(pair[0]))
+    mine, theirs = min(pairs, key=lambda pair: counted.from_usual(pair[0]))
     return (
         f"**Covered here, yes**: {run_version(site, mine, link)} with `causal=True`. For example "
         f"{cell(problems.problem_text(mine.record))}: {time_of(mine, link)}, FlashMLA "
@@ -152,7 +146,7 @@ def energy(site: Site, link: Link) -> str:
     ]
     if not known:
         return "No energy was measured beside a library here."
-    mine, theirs, ours, other = min(known, key=lambda one: _from_usual(one[0]))
+    mine, theirs, ours, other = min(known, key=lambda one: counted.from_usual(one[0]))
     drawn = [
         f"[{used.joules * 1e3:.1f} mJ at {used.watts:.0f} W]({link(run.name)})"
         for run, used in ((mine, ours), (theirs, other))
@@ -170,6 +164,7 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-reached": reached.text,
     "mla-sparse-prefill": prompts.sparse,
     "mla-decode": decoding,
+    "mla-counted": counted.text,
     "mla-sample": sample,
     "mla-repeat": repeating.text,
     "mla-drafted": drafted,

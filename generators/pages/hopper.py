@@ -131,9 +131,14 @@ def pages(site: Site) -> list[Page]:
     found_by = ["teach me Hopper", "warp-specialized kernel from nothing", "learn Hopper"]
     link = site.link(INDEX)
     learn = link("docs/learn/index.md")
+    first = course.pages[0]
     setup = (
-        f"The scripts run by `nox -s run` in a clone of this project, after "
-        f"`python -m pip install nox`; [Learn]({learn}) has the two commands."
+        "**You need** CUDA and a Linux on x86-64 with Python, no GPU. **You get** what a Hopper "
+        "kernel is made of: who loads, who multiplies, and what each waits for. In a clone of the "
+        f"repository (Source, at the top; [other systems]({learn})):\n\n"
+        "```console\n$ python -m pip install nox\n"
+        f"$ nox -s run -- examples/hopper/{first.key}.py   # the script of page 1\n```\n\n"
+        f"**Begin with [{cell(first.title)}]({first.key}.md)**, and go on in order:"
     )
     following = (
         f"Then: [path D]({link('knowledge/learning-paths/d-hopper.toml')}), kernels of "

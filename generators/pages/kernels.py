@@ -175,13 +175,30 @@ def _index(site: Site) -> Page:
             "A design is one way to compute a workload, a version one step of its history: each "
             "teaches one thing, and says what was predicted, what came of it, and which record "
             f"proves it. What did not pay, over all designs: [what failed]({link(FAILED)}).",
+            _where_to(link),
             *parts,
             passed(link),
-            "Run any of them, without a GPU: `nox -s profile -- DESIGN VERSION`. How to add one "
-            f"stands under [contributing]({link('CONTRIBUTING.md')}).",
+            f"How to add one stands under [contributing]({link('CONTRIBUTING.md')}).",
         ),
         nav=("Kernels",),
     )
+
+
+def _where_to(link: Link) -> str:
+    """The next click by what a reader wants of a kernel; the table of all is for the rest."""
+    which, simplest = link("generators/mla/decode.py"), link("docs/learn/simplest-kernel.md")
+    rows = [
+        ["the fastest decode on an H100 or H200",
+         f"[which decode kernel]({which}), with FlashMLA's times beside"],
+        ["one in vLLM or SGLang", f"[the calls of a server]({link('docs/serving.md')})"],
+        ["one to read first", f"[the simplest, line by line]({simplest}), in both languages"],
+        ["one for an A100, a B200 or an RTX 5090",
+         f"[which GPU runs what]({link('docs/scope.md#which-gpu-do-i-need')})"],
+        ["to run one, without a GPU", "`nox -s check -- flash_mla v2`, then `nox -s profile -- "
+         "flash_mla v2` for registers, spills and the bound"],
+        ["yours checked and compared", f"[bring your own]({link('docs/adopt.md')})"],
+    ]  # fmt: skip
+    return table(["You want", "Go to"], rows)
 
 
 def passed(link: Link) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 
 import pytest
 
@@ -63,6 +64,19 @@ def test_profile_compiles_and_compare_and_match_read_it(file, tmp_path, capsys):
     assert "mine.py to other.py" in capsys.readouterr().out
     assert knowledge.main(["match", str(file)]) == 0
     assert capsys.readouterr().out
+
+
+def test_a_launch_sees_no_flag_of_profile(file, monkeypatch, capsys):
+    """The CuTe DSL parses the process's arguments, and takes --h=3 for its help."""
+    file.write_text(
+        file.read_text().replace(
+            "def launch(x, y):", "def launch(x, y):\n    import sys; assert len(sys.argv) == 1"
+        )
+    )
+    monkeypatch.setattr("sys.argv", ["profile", str(file), "--n=40"])
+    assert cli.main([str(file), "--n=40", "--prof_type=disabled"]) == 0
+    assert len(sys.argv) == 3
+    assert "mine v0: right" in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +84,18 @@ def _warnings(checked: Checked) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+@contextlib.contextmanager
+def _flags_are_ours() -> Iterator[None]:
+    """Without the process's arguments, which the CuTe DSL reads as its own when it compiles."""
+    kept = sys.argv
+    sys.argv = kept[:1]
+    try:
+        yield
+    finally:
+        sys.argv = kept
+
+
+@_flags_are_ours()
 def profile(name: str, argv: Sequence[str]) -> int:
     """Check an adopted file, compile its kernels, or time it on a GPU, and say what to try next."""
     from mla_var3.campaign import adopted, launching
