@@ -422,7 +422,10 @@ def check_case(version: Version, case: Case) -> CheckOutcome:
         return CheckOutcome(key, plan.slug(), skipped=reason)
     try:
         order = case.order if device == "cpu" else None
-        ran = check_plan(plan, device, order, case.runs, conflicts=False, metadata=case.metadata)
+        ran = check_plan(
+            plan, device, order, case.runs, conflicts=False,
+            metadata=case.metadata, beside=case.beside, retuned=case.retuned,
+        )  # fmt: skip
         result = settled(version, case, ran)
     except NotExecutableError as error:
         return CheckOutcome(key, plan.slug(), skipped=str(error))

@@ -91,6 +91,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
             plan=one.case.plan if place else _deep(one.case.plan, number),
             build=number,
             runs=2 if place in again else 1,
+            beside=not number and place == min(again, default=None),
         )
         for number, those in enumerate(picked)
         for again in [_launched_twice(those)]
