@@ -35,7 +35,7 @@ LARGE, LARGEST = 2.0**20, {"bf16": 2.0**20, "fp16": 2.0**13}
 #: A sum that fp16 does not hold, how much smaller what is left is, and the one operand's part.
 BETWEEN, LEFT, PART = 2.0**17, 2.0**-6, 4.0
 #: Usual tiles along rows and columns that are many in all, also where tiles are twice as large.
-MANY_ROWS, MANY_COLUMNS = 18, 114
+MANY_ROWS, MANY_COLUMNS = 18, 254
 #: Extents of problems made for ``check``: one tile and several, whole and ragged.
 EXTENTS = (1, 7, 64, 130, 256, 264, 385, 520, 700, 1500)
 
