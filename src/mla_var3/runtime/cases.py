@@ -93,8 +93,8 @@ def _edges(plan: KernelPlan) -> Iterator[Case]:
     """The problems at edges, under tilings by default, doubled, and that tuning times first.
 
     And under those of which one number alone is doubled: what ends with tiles of one extent does
-    not with those of another. And bound under the least tilings that tuning times, then run under
-    others: what is decided by a tiling has to follow it. And on few multiprocessors, which blocks
+    not with those of another. And bound under halved tilings, then run under those that tuning
+    times: what is decided by a tiling has to follow it. And on few multiprocessors, which blocks
     share by what there is.
     """
     for one in plan.edges():
@@ -111,8 +111,8 @@ def _edges(plan: KernelPlan) -> Iterator[Case]:
             if _is_possible(other, MOST_BLOCKS_OF_AN_EDGE) and (own := _tilings(other)) not in had:
                 yield Case(other, sizes, ORDERS[len(had) % len(ORDERS)])
                 had.append(own)
-        if one.steps() <= SHORT and _is_possible(least := _least(one)):
-            yield Case(least, "tuned", "forward", retuned=RETUNED)
+        if one.steps() <= SHORT and _is_possible(less := resized(one, "halved")):
+            yield Case(less, "halved", "forward", retuned=RETUNED)
         few = on_device_of(one, FEW_SMS)
         if _is_possible(few) and _grids(few) != _grids(one):
             yield as_planned(few)
@@ -244,20 +244,6 @@ def tuned(plan: KernelPlan, number: int) -> KernelPlan:
     found = {stage: own[number % len(own)] for stage, own in configs.items() if own}
     other = dataclasses.replace(plan, tilings=found)
     return other if found and _is_possible(other) else plan
-
-
-def _least(plan: KernelPlan) -> KernelPlan:
-    """The plan with, of the tilings that tuning would time, those of the least numbers."""
-    try:
-        configs = plan._autotune_configs()
-    except (PlanError, TilingError):
-        return plan
-    found = {stage: min(own, key=_extent) for stage, own in configs.items() if own}
-    return dataclasses.replace(plan, tilings=found)
-
-
-def _extent(tiling: Tiling) -> int:
-    return math.prod(v for v in tiling.values().values() if type(v) is int and v)
 
 
 def resized(plan: KernelPlan, sizes: Sizes) -> KernelPlan:

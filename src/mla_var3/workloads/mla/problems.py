@@ -203,8 +203,8 @@ class MlaProblem(Problem):
 
         That key is the first of a tile of any usual length, and 1 / s is below what it should be in
         fp32, so that a product with it gets heads wrong. Or a last tile lacks a single key, or
-        whole tiles end in the middle of one twice as long, or tiles of queries end with tiles of
-        keys, over wide heads where there are such, or one query behind them. Or whole tiles of rows
+        whole tiles end in the middle of one twice as long, or such of half the usual length, or
+        tiles of queries end with tiles of keys, over wide heads where there are such, or one query behind them. Or whole tiles of rows
         see no key at all, of which none is kept in another form; or keys fill whole tiles, of which
         more queries than keys see parts. Some have scores that jump, large values in fp16, or
         values far outside its range; some are cut into many pieces, whose sum is outside fp16.
@@ -212,6 +212,7 @@ class MlaProblem(Problem):
         thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
         short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1, **self._cut()}
         tiles = thin | {"h": 3, "t": 3 * USUAL_TILE, **self._cut(USUAL_TILE)}
+        halves = thin | {"h": 3, "t": 3 * USUAL_TILE // 2, **self._cut(USUAL_TILE // 2)}
         whole = tiles | {"level": LEVEL}
         tiny = tiles | {"h": 4, "dtype": "bf16", "level": TINY}
         square = {"b": 1, "h": 2, "s": 130, "t": 4 * USUAL_TILE, **self._cut(USUAL_TILE)}
@@ -221,6 +222,7 @@ class MlaProblem(Problem):
             [{"b": 1, "h": 5, "s": 141, "t": 270, **self._cut(), "causal": True, "level": TINY}],
             [short | half, short],
             [whole | half, whole],
+            [halves],
             [tiny],
             [square | {"p": 128}, square],
             [square | {"s": 2 * USUAL_TILE + 1, **self._cut(0)}],
@@ -228,7 +230,8 @@ class MlaProblem(Problem):
             [{"b": 1, "h": 1, "s": 140, "t": 2 * USUAL_TILE, "causal": True, **self._cut(0)}],
             [pieces and pieces | {"level": LEVEL} | half, pieces],
         ]
-        made = ([dataclasses.replace(self, **one) for one in those if one] for those in ways)
+        made = [[dataclasses.replace(self, **one) for one in those if one] for those in ways]
+        made += [[self.crowded()]]
         return [one for those in made for one in [x for x in those if x.is_valid()][:1]]
 
     def _pieces(self, **cut: Any) -> dict[str, Any]:
@@ -258,6 +261,11 @@ class MlaProblem(Problem):
         """Sequences of few rows, each with a tile of keys per multiprocessor."""
         h = min(self.h, USUAL_TILE // 4)
         return dataclasses.replace(self, b=items, h=h, s=1, t=sms * USUAL_TILE)
+
+    def crowded(self) -> Self:
+        """So many heads and queries that a product with 1 / h in 17 bits does not tell the query."""
+        few = {"b": 1, "h": 128, "s": 17, "t": 20, "causal": True, **self._cut(0)}
+        return dataclasses.replace(self, **few)
 
     def in_turn(self, rows: int) -> Self | None:
         """Three sequences of five tiles of keys, of which the last raises maxima."""
