@@ -129,10 +129,11 @@ def wide(one: Built, those: Sequence[Built]) -> list[Built]:
     return made
 
 
-def crowded(one: Built) -> list[Built]:
-    """The problem of many rows that takes the build, however many blocks these take."""
-    asked = one.case.plan.crowded()
-    return [] if asked is None else [*_sized_as(one, asked, MOST_STEPS_OF_ROWS)]
+def crowded(one: Built, those: Sequence[Built]) -> list[Built]:
+    """The problem of many rows that takes the build, if it is none of those already."""
+    asked, had = one.case.plan.crowded(), {other.case.plan.slug() for other in those}
+    found = [] if asked is None else [*_sized_as(one, asked, MOST_STEPS_OF_ROWS)]
+    return [other for other in found if other.case.plan.slug() not in had]
 
 
 def in_turn(one: Built) -> list[Built]:

@@ -68,7 +68,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
         if not any(one.case.plan.target.sm_count == WIDE_SMS for own in picked for one in own):
             those += build_sizes.wide(best, those)
         if not rows:
-            rows = build_sizes.crowded(best)
+            rows = build_sizes.crowded(best, those)
             those += rows
         if _kind(best) not in turned and (several := build_sizes.in_turn(best)):
             turned.add(_kind(best))

@@ -222,13 +222,13 @@ class MlaProblem(Problem):
             [{"b": 1, "h": 5, "s": 141, "t": 270, **self._cut(), "causal": True, "level": TINY}],
             [short | half, short],
             [whole | half, whole],
-            [halves],
             [tiny],
             [square | {"p": 128}, square],
             [square | {"s": 2 * USUAL_TILE + 1, **self._cut(0)}],
             [{"b": 1, "h": 1, "s": 300, "t": 5, "causal": True, **self._cut(0)}],
             [{"b": 1, "h": 1, "s": 140, "t": 2 * USUAL_TILE, "causal": True, **self._cut(0)}],
             [pieces and pieces | {"level": LEVEL} | half, pieces],
+            [halves],
         ]
         made = [[dataclasses.replace(self, **one) for one in those if one] for those in ways]
         made += [[self.crowded()]]
