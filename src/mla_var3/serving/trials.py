@@ -72,7 +72,20 @@ def _calls() -> dict[str, _Call]:
         found[f"lists of {form} bytes"] = lambda device, form=form: _listed(form, device)
     for form in kinds.ROW_FORMS:
         found[f"lists of {form}"] = lambda device, form=form: _prefill(form, device)
-    return found
+    return found | {"a long list without a token": _without_tokens}
+
+
+def _without_tokens(device: torch.device) -> tuple[Outputs, Outputs, tuple[int, ...]]:
+    """Parts of it are merged, and none has anything."""
+    width = kinds.LATENT + kinds.ROPE
+    q, (cache, _) = torch.randn(1, 1, H, width).bfloat16(), _cache("656", width, *FIRST[:2])
+    o, lse = flashmla.flash_mla_with_kvcache(
+        q.to(device), cache.to(device), None, None, kinds.LATENT, flashmla.get_mla_metadata()[0],
+        is_fp8_kvcache=True,
+        indices=torch.full((1, 1, MANY_PLACES), -1, dtype=torch.int32, device=device),
+    )  # fmt: skip
+    expected = {"o": torch.zeros(o.shape), "lse": torch.full(lse.shape, torch.inf)}
+    return {"o": o, "lse": lse}, expected, (0,)
 
 
 def _magnitudes(form: str) -> tuple[int, ...]:
