@@ -19,6 +19,9 @@ from mla_var3.app.checking import CheckOutcome
 from mla_var3.errors import HyperMlaError, NotExecutableError, PlanError
 from mla_var3.forked import Ended
 from mla_var3.runtime import cases, registry, unreached
+from mla_var3.runtime.check import OutputError
+from mla_var3.serving import trials
+from mla_var3.workloads import Tolerance
 from mla_var3.workloads.mla.problems import FAR, LEVEL, TINY
 
 
@@ -36,7 +39,7 @@ def few(request, monkeypatch):
 
 def test_problems_are_made_where_a_language_runs_them_fast():
     version = registry.find("flash_mla", "v1")
-    at_edges = 40  # Eight sizes, under five tilings each.
+    at_edges = 10 * 5 + 6  # Ten sizes, under five tilings each; six short ones under others again.
     assert len(checking.cases_of(version)) == 9 + checking.MADE + at_edges
     groups = checking.groups_of(version)
     assert [len(group.cases) for group in groups[:-1]] == [checking.TOGETHER] * (len(groups) - 1)
@@ -348,7 +351,7 @@ def test_a_long_problem_that_a_version_names_is_launched_once():
     alone = {build for build in builds if [x.build for x in found].count(build) == 1}
     assert {case.build for case in found if case.runs == 2} == builds - alone
     wide = [case.runs for case in found if case.plan.target.sm_count == few_builds.WIDE_SMS]
-    assert wide == [2, 1]
+    assert wide == [2]
 
 
 def test_problems_of_a_build_compile_to_the_same():
@@ -364,10 +367,16 @@ def test_problems_of_a_build_compile_to_the_same():
 def test_many_multiprocessors_share_one_sequence_and_two_where_parts_are_merged():
     version = registry.find("flash_mla@cute-dsl", "v14")
     found = few_builds.chosen(version.plan_class()(), 2)
-    wide = [case for case in found if case.plan.target.sm_count == few_builds.WIDE_SMS]
-    keys = few_builds.WIDE_SMS * 64
-    assert [(case.plan.b, case.plan.t) for case in wide] == [(1, keys), (2, keys)]
-    assert [case.plan.level for case in wide] == [TINY, LEVEL], "both ends of a type"
+    whole, some = version.plan_class()().target.sm_count, few_builds.WIDE_SMS
+    wide = [(case.plan, case.plan.target.sm_count) for case in found if case.plan.t >= some * 64]
+    wide = [(plan.b, plan.t, sms, plan.level) for plan, sms in wide if plan.t == sms * 64]
+    # Both ends of a type.
+    assert wide == [(1, whole * 64, whole, TINY), (2, some * 64, some, LEVEL)]
+
+
+def test_rows_of_many_heads_and_queries_are_those_of_one_problem():
+    found = few_builds.chosen(registry.find("blackwell_mla", "v2").plan_class()(), 2)
+    assert [case.plan.t for case in found if case.plan.h * case.plan.s > 2048] == [20]
 
 
 @pytest.mark.parametrize(
@@ -409,3 +418,29 @@ def test_what_was_tried_stands_in_one_line():
     outcomes = [CheckOutcome(version.key, "", skipped="needs a GPU") for _ in orders[1:]]
     one = CheckOutcome(version.key, "", order="forward")
     assert "1 problem; blocks started forward;" in checking.tried(groups, [one, *outcomes])
+
+
+def test_calls_are_those_of_the_version_that_servers_call():
+    versions = registry.select("flash_mla@cute-dsl")
+    called = {v.version: checking._calls_of(v) for v in versions}
+    (own,) = [calls for calls in called.values() if calls]
+    assert [name for _, _, name in own] == trials.names()
+    assert not checking._calls_of(registry.find("flash_mla@cutile-dsl", "v3"))
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_call_that_is_wrong_fails_its_version(wrong, monkeypatch, capsys):
+    """Calls run in processes of their own; here in this one, and a kernel computes nothing."""
+    errors = [OutputError("o", 0.5 if wrong else 0.0, 0.0, Tolerance(0.1, 0.1, "relative"))]
+    monkeypatch.setattr(trials, "run", lambda name, device: errors)
+    monkeypatch.setattr(checking, "_side_by_side", in_turn)
+    console = Console(width=200)
+    version = registry.find("flash_mla@cute-dsl", "v25").version
+    outcomes = checking._check_calls([("flash_mla@cute-dsl", version, "lists of 584 bytes")], console)
+    assert [bool(o.explanation) for o in outcomes] == [wrong]
+    assert ("WRONG" in capsys.readouterr().out) == wrong
+
+
+def in_turn(work, modules, workers=None):
+    for number, one in work.items():
+        yield number, Ended(one(), None, "")

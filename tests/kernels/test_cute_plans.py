@@ -11,7 +11,8 @@ import torch
 from mla_var3.devices import default_for_arch
 from mla_var3.errors import PlanError, TilingError
 from mla_var3.runtime import KernelPipeline, KernelPlan, registry
-from mla_var3.runtime.check import check_plan, compare, poison_outputs
+from mla_var3.runtime.check import check_plan, compare
+from mla_var3.runtime.memory import poison_outputs
 
 pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 

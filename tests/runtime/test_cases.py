@@ -127,7 +127,7 @@ def test_at_edges_each_number_of_a_tiling_is_doubled_by_itself(key, version):
         assert case.plan.slug() in edges
     wide = [x.plan for x in cases(plan, 1) if x.plan.tiling("attention").tile_n == 128]
     assert any(plan.tiling("attention").tile_m < 128 for plan in wide)
-    assert {plan.slug() for plan in wide} >= edges
+    assert {plan.slug() for plan in wide} >= edges - {plan.crowded().slug()}, "which takes long"
 
 
 def test_problems_at_edges_are_run_on_few_multiprocessors_too():

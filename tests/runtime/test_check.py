@@ -14,12 +14,10 @@ from mla_var3.runtime import KernelPipeline, Metadata
 from mla_var3.runtime.check import (
     CaseResult,
     OutputError,
-    _other_bytes,
-    _other_values,
     check_plan,
     compare,
-    poison_outputs,
 )
+from mla_var3.runtime.memory import other_bytes, other_values, poison_outputs
 from mla_var3.runtime.execution import Argued, Diagnostic, Execution
 from mla_var3.workloads import Tolerance
 from mla_var3.workloads.base import RELATIVE, ROW_FACTOR
@@ -277,7 +275,7 @@ def test_what_the_first_launch_keeps_of_inputs_shows_in_the_second():
     assert not check_plan(Copying(late=True), runs=2).ok
 
 
-@pytest.mark.parametrize("change", [_other_bytes, _other_values])
+@pytest.mark.parametrize("change", [other_bytes, other_values])
 def test_inputs_are_as_they_were_afterwards(change):
     both = rows(4, 6).bfloat16()
     inputs = [*both.split((4, 2), -1), rows(8).half()[::2], torch.arange(5, dtype=torch.uint8)]
@@ -285,7 +283,7 @@ def test_inputs_are_as_they_were_afterwards(change):
     before = [x.float().clone() for x in inputs]
     with change(inputs):
         changed = [not torch.equal(x.float(), y) for x, y in zip(inputs, before, strict=True)]
-        assert changed == [True] * 6 + [change is _other_bytes]
+        assert changed == [True] * 6 + [change is other_bytes]
     assert all(torch.equal(x.float(), y) for x, y in zip(inputs, before, strict=True))
 
 

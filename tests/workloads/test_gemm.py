@@ -9,13 +9,23 @@ from mla_var3.workloads.gemm import LARGE, GemmProblem
 
 
 def test_groups_of_tiles_end_small_along_rows_and_columns():
-    rows, columns, _ = GemmProblem().edges()
+    rows, columns, *_ = GemmProblem().edges()
     assert (rows.m, rows.n) == (columns.n, columns.m)
     for tile, group in ((64, 8), (128, 8)):
         tiles = -(-rows.m // tile)
         assert tiles > 2 * group, "a third group"
         assert tiles % group, "and the last one is small"
         assert rows.n > 2 * tile
+
+
+@pytest.mark.parametrize("tile", [64, 128])
+def test_tiles_are_so_many_that_a_reciprocal_in_16_bits_is_wrong(tile):
+    """Of the tiles in a group of eight rows, which is what a place is divided by."""
+    both = GemmProblem().edges()[2]
+    group = 8 * -(-both.n // tile)
+    assert both.m > 8 * tile, "a second group"
+    places = range(-(-both.m // tile) * -(-both.n // tile))
+    assert any(place * (65536 // group + 1) // 65536 != place // group for place in places)
 
 
 def test_a_long_sum_is_large_before_it_ends():

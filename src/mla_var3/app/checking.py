@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import itertools
 import json
 import math
@@ -20,7 +21,7 @@ from rich.console import Console
 
 from mla_var3 import collecting, forked, languages
 from mla_var3.app import few_builds, plan_values, vast
-from mla_var3.errors import HyperMlaError, NotExecutableError
+from mla_var3.errors import HyperMlaError, NotExecutableError, ToolchainError
 from mla_var3.forked import Ended
 from mla_var3.paths import out_dir, relative, write_atomic
 from mla_var3.runtime import cases, coverage, registry, unreached
@@ -103,7 +104,9 @@ def check(versions: Sequence[Version], console: Console) -> int:
     """
     groups, absent = _groups(versions)
     outcomes = check_groups(groups, console) if groups else []
-    wrong = [o for o in outcomes if o.explanation]
+    made = [one for version in versions if version not in absent for one in _calls_of(version)]
+    calls = _check_calls(made, console)
+    wrong = [o for o in (*outcomes, *calls) if o.explanation]
     ran = [o for o in outcomes if not o.skipped]
     reasons = [*absent.values(), *(o.skipped for o in outcomes if o.skipped)]
     if not ran:
@@ -112,7 +115,8 @@ def check(versions: Sequence[Version], console: Console) -> int:
         console.print(f"not checked: {reason}", markup=False)
     checked = len({o.version for o in ran})
     verdict = f"{len(wrong)} wrong" if wrong else "all right"
-    console.print(f"{checked} version(s), {len(ran)} problems: {verdict}")
+    also = f", {len(calls)} calls of servers" if calls else ""
+    console.print(f"{checked} version(s), {len(ran)} problems{also}: {verdict}")
     console.print(f"tried {tried(groups, outcomes)}", markup=False)
     covered = [
         covers(
@@ -129,7 +133,7 @@ def check(versions: Sequence[Version], console: Console) -> int:
     stale = list(needless(covered))
     for text in stale:
         console.print(text, markup=False)
-    console.print(relative(_record(groups, outcomes, covered)), markup=False)
+    console.print(relative(_record(groups, outcomes, covered, calls)), markup=False)
     return EXIT_FAILED if wrong or stale or any(one.open for one in covered) else 0
 
 
@@ -198,7 +202,10 @@ def needless(covered: Sequence[Covered]) -> Iterator[str]:
 
 
 def _record(
-    groups: Sequence[Group], outcomes: Sequence[CheckOutcome], covered: Sequence[Covered]
+    groups: Sequence[Group],
+    outcomes: Sequence[CheckOutcome],
+    covered: Sequence[Covered],
+    calls: Sequence[CheckOutcome],
 ) -> Path:
     """Write what was checked, and what not with its reason, as JSON; returns the file."""
     every = [case for group in groups for case in group.cases]
@@ -209,6 +216,10 @@ def _record(
                 {"problem": case.plan.problem(), "tilings": case.sizes, "error": o.error,
                  "wrong": o.explanation, "skipped": o.skipped}
                 for case, o in zip(every, outcomes, strict=True) if o.version == one.version.key
+            ],
+            "calls": [
+                {"call": o.slug, "error": o.error, "wrong": o.explanation}
+                for o in calls if o.version == one.version.key
             ],
             "not reached": list(one.open),
             "not reached, argued": dict(one.argued),
@@ -251,6 +262,49 @@ def check_groups(
         if outcome.explanation:
             console.print(f"          {outcome.explanation}", markup=False)
     return outcomes
+
+
+def _calls_of(version: Version) -> list[tuple[str, str, str]]:
+    """Calls of a server that launch kernels beside the version that servers call: no version is.
+
+    Each with the design and the version; none of another version.
+    """
+    from mla_var3.serving import launching
+
+    package, _, _ = launching.COMPILER.rpartition(".")
+    if not version.plan_class().__module__.startswith(f"{package}."):
+        return []
+    from mla_var3.serving import trials
+
+    called = importlib.import_module(launching.COMPILER).Plan is version.plan_class()
+    return [(version.qualified, version.version, name) for name in trials.names() if called]
+
+
+def _check_calls(calls: Sequence[tuple[str, str, str]], console: Console) -> list[CheckOutcome]:
+    work = {n: functools.partial(_check_call, *one) for n, one in enumerate(calls)}
+    modules = [registry.find(*one[:2]).plan_class().__module__ for one in calls]
+    outcomes = list(_in_order(_side_by_side(work, modules))) if calls else []
+    for outcome in outcomes:
+        console.print(outcome.line())
+        if outcome.explanation:
+            console.print(f"          {outcome.explanation}", markup=False)
+    return outcomes
+
+
+def _check_call(design: str, version: str, name: str) -> list[CheckOutcome]:
+    """Make a call of a server, where its kernels can run."""
+    import torch
+
+    from mla_var3.serving import trials
+
+    key = registry.find(design, version).key
+    torch.set_num_threads(1)
+    try:
+        errors = trials.run(name, "cuda" if torch.cuda.is_available() else "cpu")
+    except ToolchainError as error:
+        return [CheckOutcome(key, name, math.nan, str(error))]
+    wrong = "; ".join(str(e) for e in errors if not e.ok)
+    return [CheckOutcome(key, name, max(e.error for e in errors), wrong)]
 
 
 def _side_by_side(
@@ -422,7 +476,10 @@ def check_case(version: Version, case: Case) -> CheckOutcome:
         return CheckOutcome(key, plan.slug(), skipped=reason)
     try:
         order = case.order if device == "cpu" else None
-        ran = check_plan(plan, device, order, case.runs, conflicts=False, metadata=case.metadata)
+        ran = check_plan(
+            plan, device, order, case.runs, conflicts=False,
+            metadata=case.metadata, beside=case.beside, retuned=case.retuned,
+        )  # fmt: skip
         result = settled(version, case, ran)
     except NotExecutableError as error:
         return CheckOutcome(key, plan.slug(), skipped=str(error))

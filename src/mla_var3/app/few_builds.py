@@ -52,7 +52,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
     left = [one for case in _candidates(plan) if (one := built(case)) is not None]
     switches = _told(left)
     picked: list[list[Built]] = []
-    turned = set[frozenset[Feature]]()
+    turned, rows = set[frozenset[Feature]](), list[Built]()
     while left and len(picked) < builds + MORE_BUILDS:
         if len(picked) < builds:
             best: Built | None = _best(left, picked, switches)
@@ -67,6 +67,9 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
         those += build_sizes.edges(best, those)
         if not any(one.case.plan.target.sm_count == WIDE_SMS for own in picked for one in own):
             those += build_sizes.wide(best, those)
+        if not rows:
+            rows = build_sizes.crowded(best, those)
+            those += rows
         if _kind(best) not in turned and (several := build_sizes.in_turn(best)):
             turned.add(_kind(best))
             those += several
@@ -91,6 +94,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
             plan=one.case.plan if place else _deep(one.case.plan, number),
             build=number,
             runs=2 if place in again else 1,
+            beside=not number and place == min(again, default=None),
         )
         for number, those in enumerate(picked)
         for again in [_launched_twice(those)]

@@ -35,6 +35,8 @@ MOST_ON = 16
 MOST_BLOCKS = 2000
 #: Steps of one at an edge that is run under tilings by default alone.
 LONG = 100
+#: Steps of one at an edge that is run under other tilings than it was bound under too, and how many.
+SHORT, RETUNED = 12, 6
 #: And of one at an edge, of which there are few.
 MOST_BLOCKS_OF_AN_EDGE = 2 * MOST_BLOCKS
 #: Multiprocessors of the device that problems are made for: of few, each has several rounds.
@@ -57,6 +59,8 @@ class Case:
         build: Cases of one number share what is compiled; None where nothing is.
         runs: How often it is launched: a launch may leave something behind for the next one.
         metadata: Whether what a decoding step makes before its launches is checked too.
+        beside: Whether another plan of its sizes is run beside it too.
+        retuned: Under how many other tilings it is run as it was bound.
     """
 
     plan: KernelPlan
@@ -65,6 +69,8 @@ class Case:
     build: int | None = None
     runs: int = 1
     metadata: bool = False
+    beside: bool = False
+    retuned: int = 0
 
 
 def cases(plan: KernelPlan, made: int = 0) -> list[Case]:
@@ -75,7 +81,7 @@ def cases(plan: KernelPlan, made: int = 0) -> list[Case]:
         made: How many problems are made beside those that the plan has.
     """
     those = [_case(small, i) for i, small in enumerate(plan.check_plans())]
-    those[:1] = [dataclasses.replace(case, runs=2) for case in those[:1]]
+    those[:1] = [dataclasses.replace(case, runs=2, beside=True) for case in those[:1]]
     return [
         *those,
         *itertools.islice(drawn(plan, len(those)), made),
@@ -87,7 +93,9 @@ def _edges(plan: KernelPlan) -> Iterator[Case]:
     """The problems at edges, under tilings by default, doubled, and that tuning times first.
 
     And under those of which one number alone is doubled: what ends with tiles of one extent does
-    not with those of another. And on few multiprocessors, which blocks share by what there is.
+    not with those of another. And bound under halved tilings, then run under those that tuning
+    times: what is decided by a tiling has to follow it. And on few multiprocessors, which blocks
+    share by what there is.
     """
     for one in plan.edges():
         if not _is_possible(one, MOST_BLOCKS_OF_AN_EDGE):
@@ -103,6 +111,8 @@ def _edges(plan: KernelPlan) -> Iterator[Case]:
             if _is_possible(other, MOST_BLOCKS_OF_AN_EDGE) and (own := _tilings(other)) not in had:
                 yield Case(other, sizes, ORDERS[len(had) % len(ORDERS)])
                 had.append(own)
+        if one.steps() <= SHORT and _is_possible(less := resized(one, "halved")):
+            yield Case(less, "halved", "forward", retuned=RETUNED)
         few = on_device_of(one, FEW_SMS)
         if _is_possible(few) and _grids(few) != _grids(one):
             yield as_planned(few)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from mla_var3.errors import PlanError
-from mla_var3.runtime import waiting
+from mla_var3.runtime import further_runs, memory, waiting
 from mla_var3.runtime.execution import (
     Argued,
     Diagnostic,
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Of what a host computes too, number by number.
 SAME = Tolerance(0.0, 0.0, "absolute")
-#: Bytes of an input, up to which it gets other values in between.
-MOST_KEPT = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -173,77 +171,6 @@ def _relative(out: torch.Tensor, ref: torch.Tensor) -> tuple[float, float]:
     return whole, float((rows / ref_rows.clamp_min(floor)).max())
 
 
-def poison_outputs(obj: RuntimeObject) -> None:
-    """Fill all outputs of all stages with NaN, so that whatever is not written shows."""
-    for _, kernel in obj.stages():
-        for tensor in kernel.output_tensors.values():
-            tensor.fill_(math.nan if tensor.is_floating_point() else 0x5A)
-
-
-def _contents(inputs: Sequence[torch.Tensor]) -> list[int]:
-    """A sum of the bits of each input, which takes no memory of its size."""
-    import torch
-
-    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-    def whole(x: torch.Tensor) -> torch.Tensor:
-        if x.is_contiguous() and not x.nbytes % 8 and not x.data_ptr() % 8:
-            return x.flatten().view(torch.int64)  # Much faster than by smaller words.
-        return x.view(words[x.element_size()])
-
-    return [int(whole(x).sum(dtype=torch.int64)) for x in inputs]
-
-
-def _stored(inputs: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Each memory that inputs lie in as bytes, and the first of these inputs.
-
-    A cache far behind its beginning is left out: it is most of it empty, and takes no memory.
-    """
-    import torch
-
-    found = {x.untyped_storage().data_ptr(): x for x in reversed(inputs)}
-    return [
-        (torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage()), x)
-        for x in found.values()
-        if x.untyped_storage().nbytes() <= MOST_KEPT
-    ]
-
-
-@contextlib.contextmanager
-def _other_bytes(inputs: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Inputs with no number that makes sense, and then as they were again."""
-    kept = [(whole, whole.clone()) for whole, _ in _stored(inputs)]
-    for whole, _ in kept:
-        whole.fill_(0xFF)
-    try:
-        yield
-    finally:
-        for whole, was in kept:
-            whole.copy_(was)
-
-
-@contextlib.contextmanager
-def _other_values(inputs: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Inputs with all signs turned, and then as they were again; whole numbers stay.
-
-    Bytes are numbers of other types, which stay numbers.
-    """
-    import torch
-
-    signs = [
-        whole[x.element_size() - 1 :: x.element_size()]
-        for whole, x in _stored(inputs)
-        if x.is_floating_point() or x.dtype == torch.uint8
-    ]
-    for sign in signs:
-        sign ^= 0x80
-    try:
-        yield
-    finally:
-        for sign in signs:
-            sign ^= 0x80
-
-
 def _overwritten(
     obj: RuntimeObject, inputs: Sequence[torch.Tensor], before: Sequence[int]
 ) -> tuple[str, ...]:
@@ -256,7 +183,7 @@ def _overwritten(
     return tuple(
         names.get(tensor.data_ptr(), str(number))
         for number, (tensor, old, new) in enumerate(
-            zip(inputs, before, _contents(inputs), strict=True)
+            zip(inputs, before, memory.contents(inputs), strict=True)
         )
         if old != new
     )
@@ -295,6 +222,8 @@ def check_plan(
     *,
     conflicts: bool = True,
     metadata: bool = False,
+    beside: bool = False,
+    retuned: int = 0,
 ) -> CaseResult:
     """Run ``plan`` on random inputs and compare with its reference.
 
@@ -309,6 +238,10 @@ def check_plan(
         conflicts: Whether bank conflicts and sectors are counted too, which says nothing of right
             and wrong.
         metadata: Whether what a decoding step makes before its launches is checked too.
+        beside: Whether another plan of the same sizes is run beside it too, stage by stage: what
+            the two share, such as memory for partial results, is of neither.
+        retuned: Under how many other tilings its launches are run as they were bound, as tuning
+            runs them.
 
     Returns:
         Errors of each output, with what the CPU runs showed.
@@ -319,24 +252,27 @@ def check_plan(
     """
     plan.validate()
     inputs = plan.prepare_inputs(device)
-    before = _contents(inputs)
+    before = memory.contents(inputs)
     # What binding copies of them is not what launches find, but for layouts that a library wants.
-    with contextlib.nullcontext() if plan.keeps_layouts else _other_bytes(inputs):
+    with contextlib.nullcontext() if plan.keeps_layouts else memory.other_bytes(inputs):
         obj = plan.plan(*inputs)
     signals = _signals(obj, inputs)
     found = {name: tensor.clone() for name, tensor in signals.items()}
-    poison_outputs(obj)
+    memory.poison_outputs(obj)
     once = plan.metadata(inputs[0].device) if metadata else ()
     for one in once:
-        poison_outputs(one.kernel)
+        memory.poison_outputs(one.kernel)
     with recording(conflicts) as executions, starting(order):
         made = [one.kernel() for one in once]
         others = runs > 1 and not plan.keeps_layouts
-        with _other_values(inputs) if others else contextlib.nullcontext():
+        with memory.other_values(inputs) if others else contextlib.nullcontext():
             outputs = obj()
         for _ in range(runs - 1):
-            poison_outputs(obj)
+            memory.poison_outputs(obj)
             outputs = obj()
+        kept = {name: tensor.clone() for name, tensor in outputs.items()}
+        further = [*further_runs.beside(plan, obj, inputs)] if beside else []
+        further += further_runs.retuned(plan, obj, retuned)
     if device != "cpu":
         waiting.synchronize()
     overwritten = _overwritten(obj, inputs, before)
@@ -348,7 +284,8 @@ def check_plan(
             f"{', '.join(sorted(reference)) or 'none'}"
         )
     errors = tuple(
-        compare(name, outputs[name], expected, plan.tolerance(name))
+        compare(f"{name}{said}", found[name], expected, plan.tolerance(name))
+        for said, found in (("", kept), *further)
         for name, expected in reference.items()
     )
     errors += tuple(

@@ -182,6 +182,13 @@ class Problem(ABC):
         """
         return None
 
+    def crowded(self) -> Self | None:
+        """The same kind of problem with a thousand rows and more, of few steps.
+
+        None where the problem has no such.
+        """
+        return None
+
     def is_valid(self) -> bool:
         """Whether the sizes make sense."""
         try:

@@ -34,6 +34,8 @@ STEPS_OF_A_STEP = 4
 LARGE, LARGEST = 2.0**20, {"bf16": 2.0**20, "fp16": 2.0**13}
 #: A sum that fp16 does not hold, how much smaller what is left is, and the one operand's part.
 BETWEEN, LEFT, PART = 2.0**17, 2.0**-6, 4.0
+#: Usual tiles along rows and columns that are many in all, also where tiles are twice as large.
+MANY_ROWS, MANY_COLUMNS = 18, 254
 #: Extents of problems made for ``check``: one tile and several, whole and ragged.
 EXTENTS = (1, 7, 64, 130, 256, 264, 385, 520, 700, 1500)
 
@@ -129,11 +131,12 @@ class GemmProblem(Problem):
     def edges(self) -> list[Self]:
         """Many tiles of rows, or of columns, beside few: of groups of tiles the last is small.
 
-        And a long sum that is larger than 16 bits hold before it ends.
+        And so many tiles in all that a product with 1 / n in 16 bits gets some of their places
+        wrong. And a long sum that is larger than 16 bits hold before it ends.
         """
         few, many = 4 * USUAL_TILE + 8, 34 * USUAL_TILE + 24
         long = dataclasses.replace(self, m=USUAL_TILE, n=USUAL_TILE, k=2200, between=BETWEEN)
-        flat = ((many, few), (few, many))
+        flat = ((many, few), (few, many), (MANY_ROWS * USUAL_TILE, MANY_COLUMNS * USUAL_TILE))
         return [*(dataclasses.replace(self, m=m, n=n, k=8) for m, n in flat), long]
 
     def vast(self) -> list[Self]:

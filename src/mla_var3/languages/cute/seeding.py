@@ -211,7 +211,8 @@ def _run_version(subject: Subject, source: Path, copy: Path, others: Iterable[Op
     import torch
 
     from mla_var3.emulator.emulation import emulating
-    from mla_var3.runtime.check import compare, poison_outputs
+    from mla_var3.runtime.check import compare
+    from mla_var3.runtime.memory import poison_outputs
 
     torch.manual_seed(0)
     found = registry.find(*(subject.version or "").split())

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 #: By how much (log2) scores of queries jump, in turn, and by how much less than that.
 RUNGS = (16, 8, 140, 9, 124, 15, 7, 12, 20, 31, 64, 100, 4, 127, 110, 10, 2, 6)
 LESS = 2.0**-13
+#: By how much where the first key alone is above: what all others weigh, each near the least that a
+#: format holds, is a good part of a long sum, and between two numbers of that format.
+FALLING = 3
+FALLS = (12.4, 9.3, 16.4, 10.6, 14.7, 18.2, 7.5, 13.6)
 #: Rotary dimensions of a jump: numbers of 16 bits that together are as exact as one in fp32.
 FIRST, TERMS, BITS = 2, 3, 9
 
@@ -36,10 +40,12 @@ def second_half(length: int, jumps: int = 1) -> torch.Tensor:
     Args:
         length: How many keys there are.
         jumps: 1 for all of these; 2 for the first of the next tile alone: what all others weigh
-            then counts after a small jump too.
+            then counts after a small jump too; 3 for the first of all keys alone.
     """
     import torch
 
+    if jumps == FALLING:
+        return torch.arange(length) == 0
     half = -(-(length // 2) // USUAL_TILE) * USUAL_TILE
     half = half if half < length else length // 2
     if jumps == 1:
@@ -47,7 +53,9 @@ def second_half(length: int, jumps: int = 1) -> torch.Tensor:
     return torch.arange(length) == (half + USUAL_TILE if half + USUAL_TILE < length else half)
 
 
-def climb(queries: torch.Tensor, scale: float, first: int = FIRST, skip: int = 0) -> None:
+def climb(
+    queries: torch.Tensor, scale: float, first: int = FIRST, skip: int = 0, jumps: int = 1
+) -> None:
     """Make queries [..., rows, p] those that jump, the rows by one rung after the other.
 
     Args:
@@ -55,8 +63,10 @@ def climb(queries: torch.Tensor, scale: float, first: int = FIRST, skip: int = 0
         scale: The softmax scale.
         first: The first of the dimensions that make the jump.
         skip: How many rungs are skipped.
+        jumps: As ``second_half`` takes it.
     """
-    rungs = itertools.islice(itertools.cycle(RUNGS), skip, None)
+    all_rungs = FALLS if jumps == FALLING else RUNGS
+    rungs = itertools.islice(itertools.cycle(all_rungs), skip, None)
     for row, rung in zip(range(queries.shape[-2]), rungs, strict=False):
         left = (rung - LESS) * math.log(2.0) / scale
         for term in range(TERMS):

@@ -225,7 +225,7 @@ class PagedLatentProblem(LatentProblem):
             cache[..., self.k + 1] = ladder.ramp(cache.shape[-2])
             q[:, -1, -1, self.k + 1] = self.rise / self.scale
         if self.jumps:
-            ladder.climb(jumping[..., self.k :], self.scale)
+            ladder.climb(jumping[..., self.k :], self.scale, jumps=self.jumps)
 
     def reference_fn(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         import torch

@@ -110,6 +110,8 @@ def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
 
 #: Pieces of keys that are more than a merge may count on.
 MANY = 200
+#: Tiles of keys that weigh little, and much together.
+LONG_TAIL = 250
 #: Of how many places of a list one names no token, where some do.
 STRAY = 7
 #: Values for problems made for ``check``: dimensions, and tokens that are kept in another form.
@@ -157,7 +159,7 @@ class MlaProblem(Problem):
     #: that each tile has a new maximum; ``check`` sets it where tiles are many.
     rise: float = dataclasses.field(default=0.0, metadata={"hidden": True, "deep": (FAR,)})
     #: Whether and how scores of the last query of every other head jump in the middle of the keys,
-    #: 0 to 2; see ``ladder``.
+    #: 0 to 3; see ``ladder``.
     jumps: int = dataclasses.field(default=0, metadata={"hidden": True, "deep": (2, 1)})
     #: Factor on latents and values, which then are all negative, as far as their type holds it; 0
     #: for usual ones. Where it is large, queries ask for rotary parts alone: scores as large would
@@ -203,20 +205,24 @@ class MlaProblem(Problem):
 
         That key is the first of a tile of any usual length, and 1 / s is below what it should be in
         fp32, so that a product with it gets heads wrong. Or a last tile lacks a single key, or
-        whole tiles end in the middle of one twice as long, or tiles of queries end with tiles of
-        keys, over wide heads where there are such, or one query behind them. Or whole tiles of rows
+        whole tiles end in the middle of one twice as long, or such of half the usual length, or
+        tiles of queries end with tiles of keys, over wide heads where there are such, or one query behind them. Or whole tiles of rows
         see no key at all, of which none is kept in another form; or keys fill whole tiles, of which
         more queries than keys see parts. Some have scores that jump, large values in fp16, or
-        values far outside its range; some are cut into many pieces, whose sum is outside fp16.
+        values far outside its range; some are cut into many pieces, whose sum is outside fp16. Or
+        one key is far above very many others, whole and in pieces, that weigh much together.
         """
         thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
         short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1, **self._cut()}
         tiles = thin | {"h": 3, "t": 3 * USUAL_TILE, **self._cut(USUAL_TILE)}
+        halves = thin | {"h": 3, "t": 3 * USUAL_TILE // 2, **self._cut(USUAL_TILE // 2)}
         whole = tiles | {"level": LEVEL}
         tiny = tiles | {"h": 4, "dtype": "bf16", "level": TINY}
         square = {"b": 1, "h": 2, "s": 130, "t": 4 * USUAL_TILE, **self._cut(USUAL_TILE)}
         square |= {"causal": True}
         pieces = self._pieces(**self._cut(0))
+        more = {"h": 2 * len(ladder.FALLS), "jumps": ladder.FALLING, "level": 1.0}
+        falling = thin | more | {"t": LONG_TAIL * USUAL_TILE, **self._cut(0)}
         ways: list[list[dict[str, Any]]] = [
             [{"b": 1, "h": 5, "s": 141, "t": 270, **self._cut(), "causal": True, "level": TINY}],
             [short | half, short],
@@ -227,8 +233,11 @@ class MlaProblem(Problem):
             [{"b": 1, "h": 1, "s": 300, "t": 5, "causal": True, **self._cut(0)}],
             [{"b": 1, "h": 1, "s": 140, "t": 2 * USUAL_TILE, "causal": True, **self._cut(0)}],
             [pieces and pieces | {"level": LEVEL} | half, pieces],
+            [halves],
+            [falling | half, falling], [pieces and pieces | more | half, pieces and pieces | more],
         ]
-        made = ([dataclasses.replace(self, **one) for one in those if one] for those in ways)
+        made = [[dataclasses.replace(self, **one) for one in those if one] for those in ways]
+        made += [[self.crowded()]]
         return [one for those in made for one in [x for x in those if x.is_valid()][:1]]
 
     def _pieces(self, **cut: Any) -> dict[str, Any]:
@@ -258,6 +267,11 @@ class MlaProblem(Problem):
         """Sequences of few rows, each with a tile of keys per multiprocessor."""
         h = min(self.h, USUAL_TILE // 4)
         return dataclasses.replace(self, b=items, h=h, s=1, t=sms * USUAL_TILE)
+
+    def crowded(self) -> Self:
+        """So many heads and queries that a product with 1 / h in 17 bits does not tell the query."""
+        few = {"b": 1, "h": 128, "s": 17, "t": 20, "causal": True, **self._cut(0)}
+        return dataclasses.replace(self, **few)
 
     def in_turn(self, rows: int) -> Self | None:
         """Three sequences of five tiles of keys, of which the last raises maxima."""
@@ -377,7 +391,7 @@ class MlaProblem(Problem):
             kpe[..., 1] = ladder.ramp(kpe.shape[-2])
             qpe[:, -1, -1, 1] = self.rise / self.scale
         if self.jumps:
-            ladder.climb(qpe[:, *self._jumpers()], self.scale)
+            ladder.climb(qpe[:, *self._jumpers()], self.scale, jumps=self.jumps)
             ladder.steps(kpe, ladder.second_half(kpe.shape[-2], self.jumps))
         if self.unseen and self.causal:
             unseen.ask(qpe, self.scale)

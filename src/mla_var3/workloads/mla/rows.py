@@ -61,6 +61,8 @@ class SparseRowsProblem(SparseLatentProblem):
         8192, "rows of the cache per sequence", tries=(1, 3, 65, 257, 600), near=1, minimum=1
     )
     rows: bool = option(True, "the cache holds rows in bfloat16, not bytes in fp8")
+    #: As of caches in fp8; each list is a CTA's, and no problem of a whole device has it.
+    distant: int = dataclasses.field(default=0, metadata={"hidden": True, "deep": (1,)})
     #: Whether each head has a sink: a logit that takes weight and gives no value.
     sunk: bool = dataclasses.field(default=False, metadata={"hidden": True, "tries": (False, True)})
 

@@ -157,7 +157,8 @@ class SparseLatentProblem(MlaProblem):
                 q[-1, ..., self.k + 1] = self.rise / self.scale
                 tokens[..., self.k + 1] = ladder.ramp(page)
             if self.jumps:
-                ladder.climb(q[-1, :, self._jumping(), self.k :], self.scale)
+                rotary = q[-1, :, self._jumping(), self.k :]
+                ladder.climb(rotary, self.scale, jumps=self.jumps)
                 ladder.steps(tokens[..., self.k :], self._late(pages, chosen[-1]))
             if self.level:
                 own = tokens.view(-1, width)[(self.b - 1) * self.t : self.b * self.t, : self.k]

@@ -1,0 +1,57 @@
+"""Runs a bound plan in further ways, in which it has to be as right.
+
+Beside another plan of the same sizes, and under tilings that it was not bound under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mla_var3.runtime.autotune import candidates
+from mla_var3.runtime.kernel import RuntimeObject
+from mla_var3.runtime.memory import copies, other_values, poison_outputs
+from mla_var3.runtime.plan import KernelPlan
+from mla_var3.runtime.tiling import tiling_text
+
+if TYPE_CHECKING:
+    import torch
+
+Outputs = Mapping[str, "torch.Tensor"]
+
+
+def beside(
+    plan: KernelPlan, obj: RuntimeObject, inputs: Sequence[torch.Tensor]
+) -> Iterator[tuple[str, Outputs]]:
+    """Outputs once another plan of these sizes, on other values, has run stage by stage beside."""
+    if len(obj.stages()) == 1:
+        return
+    others = copies(inputs)
+    other = plan.plan(*others)
+    with other_values(others):
+        for one in (obj, other):
+            poison_outputs(one)
+        for ours, theirs in zip(obj.stages(), other.stages(), strict=True):
+            ours[1]()
+            theirs[1]()
+    yield " beside another plan of the same sizes", _outputs(obj)
+
+
+def retuned(plan: KernelPlan, obj: RuntimeObject, most: int) -> Iterator[tuple[str, Outputs]]:
+    """Outputs under tilings that tuning times, of launches that were bound under others."""
+    bound = obj.tilings()
+    kernels = dict(obj.stages())
+    ways = {path: candidates(kernel, plan, most + 1) for path, kernel in kernels.items()}
+    for number in range(1, max(map(len, ways.values()))):
+        for path, kernel in kernels.items():
+            kernel.tiling = ways[path][number % len(ways[path])]
+        poison_outputs(obj)
+        obj()
+        told = "; ".join(tiling_text(kernel.tiling.values()) for kernel in kernels.values())
+        yield f" under {told}, bound under others", _outputs(obj)
+    for path, kernel in kernels.items():
+        kernel.tiling = bound[path]
+
+
+def _outputs(obj: RuntimeObject) -> Outputs:
+    return {name: tensor.clone() for name, tensor in obj.output_tensors.items()}

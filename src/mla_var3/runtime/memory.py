@@ -1,0 +1,101 @@
+"""The memory that a bound plan's inputs and outputs lie in: its contents, and other contents."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mla_var3.runtime.kernel import RuntimeObject
+
+if TYPE_CHECKING:
+    import torch
+
+#: Bytes of an input, up to which it gets other values in between.
+MOST_KEPT = 1 << 28
+
+
+def poison_outputs(obj: RuntimeObject) -> None:
+    """Fill all outputs of all stages with NaN, so that whatever is not written shows."""
+    for _, kernel in obj.stages():
+        for tensor in kernel.output_tensors.values():
+            tensor.fill_(math.nan if tensor.is_floating_point() else 0x5A)
+
+
+def contents(inputs: Sequence[torch.Tensor]) -> list[int]:
+    """A sum of the bits of each input, which takes no memory of its size."""
+    import torch
+
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+    def whole(x: torch.Tensor) -> torch.Tensor:
+        if x.is_contiguous() and not x.nbytes % 8 and not x.data_ptr() % 8:
+            return x.flatten().view(torch.int64)  # Much faster than by smaller words.
+        return x.view(words[x.element_size()])
+
+    return [int(whole(x).sum(dtype=torch.int64)) for x in inputs]
+
+
+def _stored(inputs: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Each memory that inputs lie in as bytes, and the first of these inputs.
+
+    A cache far behind its beginning is left out: it is most of it empty, and takes no memory.
+    """
+    import torch
+
+    found = {x.untyped_storage().data_ptr(): x for x in reversed(inputs)}
+    return [
+        (torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage()), x)
+        for x in found.values()
+        if x.untyped_storage().nbytes() <= MOST_KEPT
+    ]
+
+
+@contextlib.contextmanager
+def other_bytes(inputs: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Inputs with no number that makes sense, and then as they were again."""
+    kept = [(whole, whole.clone()) for whole, _ in _stored(inputs)]
+    for whole, _ in kept:
+        whole.fill_(0xFF)
+    try:
+        yield
+    finally:
+        for whole, was in kept:
+            whole.copy_(was)
+
+
+@contextlib.contextmanager
+def other_values(inputs: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Inputs with all signs turned, and then as they were again; whole numbers stay.
+
+    Bytes are numbers of other types, which stay numbers.
+    """
+    import torch
+
+    signs = [
+        whole[x.element_size() - 1 :: x.element_size()]
+        for whole, x in _stored(inputs)
+        if x.is_floating_point() or x.dtype == torch.uint8
+    ]
+    for sign in signs:
+        sign ^= 0x80
+    try:
+        yield
+    finally:
+        for sign in signs:
+            sign ^= 0x80
+
+
+def copies(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Inputs in memory of their own, which views share as before."""
+    copies = {whole.data_ptr(): whole.clone() for whole, _ in _stored(inputs)}
+    return [
+        x.new_empty(0).set_(
+            copies[x.untyped_storage().data_ptr()].untyped_storage(),
+            x.storage_offset(), x.shape, x.stride(),
+        )
+        if x.untyped_storage().data_ptr() in copies
+        else x
+        for x in inputs
+    ]  # fmt: skip

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import pytest
+import torch
+
+from mla_var3.runtime.check import check_plan
+from mla_var3.runtime.composite import KernelPipeline
+from tests.runtime.toys import ToyPlan, ToyTiling, kernel
+
+#: Memory that plans of these sizes share, as a cache of workspaces would.
+SHARED: dict[int, torch.Tensor] = {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TwoStages(ToyPlan):
+    """Four times, by way of memory that is its own or shared."""
+
+    shares: bool = False
+
+    def reference_fn(self, *inputs):
+        return {"y": inputs[0].float() * 4}
+
+    def plan(self, *inputs):
+        (x,) = inputs
+        between = torch.empty_like(x)
+        if self.shares:
+            between = SHARED.setdefault(self.size, between)
+        stages = [kernel("first", x, between), kernel("second", between, output="y")]
+        return KernelPipeline(_name="both", stages=stages)
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_what_two_plans_share_is_wrong(shares):
+    plan = TwoStages(shares=shares)
+    assert check_plan(plan).ok
+    result = check_plan(plan, beside=True)
+    assert result.ok != shares
+    assert ("beside another plan of the same sizes" in result.explain()) == shares
+
+
+def test_inputs_of_the_plan_beside_are_others():
+    """Else both would leave the same in what they share."""
+    plan = TwoStages(shares=True)
+    (x,) = plan.prepare_inputs()
+    assert not torch.equal(x, -x)
+    assert float(check_plan(plan, beside=True).errors[1].error) == pytest.approx(2.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decided(ToyPlan):
+    """Its grid follows the tiling of the launch, or that under which it was bound."""
+
+    bound: bool = False
+    seen: ClassVar[list[int]] = []
+
+    def plan(self, *inputs):
+        built = super().plan(*inputs)
+        blocks, own = built.grid_fn(built.tiling), built.grid_fn
+
+        def grid(tiling):
+            self.seen.append(tiling.tile)
+            return blocks if self.bound else own(tiling)
+
+        built.grid_fn = grid
+        return built
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_what_was_decided_by_another_tiling_is_wrong(bound):
+    plan = Decided(bound=bound, tilings={"toy": ToyTiling(tile=32)})
+    assert check_plan(plan).ok
+    Decided.seen.clear()
+    result = check_plan(plan, retuned=6)
+    assert result.ok != bound
+    assert ("under tile=8" in result.explain()) == bound
+    assert set(Decided.seen) == {8, 16, 32}, "what is no valid tiling is left out"
+
+
+def test_afterwards_it_is_bound_as_it_was():
+    plan = Decided(tilings={"toy": ToyTiling(tile=32)})
+    first = check_plan(plan, retuned=1).executions
+    assert len(first) == 2
