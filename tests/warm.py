@@ -19,7 +19,6 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
-
 #: The server begun here: Python keeps one for a process, and ``check`` begins it otherwise.
 _ours: int | None = None
 

@@ -436,7 +436,9 @@ def test_a_call_that_is_wrong_fails_its_version(wrong, monkeypatch, capsys):
     monkeypatch.setattr(checking, "_side_by_side", in_turn)
     console = Console(width=200)
     version = registry.find("flash_mla@cute-dsl", "v25").version
-    outcomes = checking._check_calls([("flash_mla@cute-dsl", version, "lists of 584 bytes")], console)
+    outcomes = checking._check_calls(
+        [("flash_mla@cute-dsl", version, "lists of 584 bytes")], console
+    )
     assert [bool(o.explanation) for o in outcomes] == [wrong]
     assert ("WRONG" in capsys.readouterr().out) == wrong
 

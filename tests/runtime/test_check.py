@@ -17,8 +17,8 @@ from mla_var3.runtime.check import (
     check_plan,
     compare,
 )
-from mla_var3.runtime.memory import other_bytes, other_values, poison_outputs
 from mla_var3.runtime.execution import Argued, Diagnostic, Execution
+from mla_var3.runtime.memory import other_bytes, other_values, poison_outputs
 from mla_var3.workloads import Tolerance
 from mla_var3.workloads.base import RELATIVE, ROW_FACTOR
 from mla_var3.workloads.mla.problems import LSE_TOLERANCE

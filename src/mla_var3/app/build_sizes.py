@@ -115,7 +115,7 @@ def _depth(one: Built) -> float:
 
 
 def wide(one: Built, those: Sequence[Built]) -> list[Built]:
-    """Problems that take the build: one item that a whole device shares, and two that some share."""
+    """Problems that take the build: an item that a whole device shares, and two that some do."""
     plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings), machine=None)
     blocks, made = max((each.blocks for each in those), default=0), list[Built]()
     for items, sms in ((1, plan.target.sm_count), (2, WIDE_SMS)):

@@ -35,7 +35,8 @@ MOST_ON = 16
 MOST_BLOCKS = 2000
 #: Steps of one at an edge that is run under tilings by default alone.
 LONG = 100
-#: Steps of one at an edge that is run under other tilings than it was bound under too, and how many.
+#: Steps of one at an edge that is also run under other tilings than it was bound under, and how
+#: many of these.
 SHORT, RETUNED = 12, 6
 #: And of one at an edge, of which there are few.
 MOST_BLOCKS_OF_AN_EDGE = 2 * MOST_BLOCKS

@@ -7,7 +7,9 @@ that scores stay near 1 and a scale that is misread shows. Tokens that no list n
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -69,9 +71,9 @@ _Call = Callable[[torch.device], tuple[Outputs, Outputs, tuple[int, ...]]]
 def _calls() -> dict[str, _Call]:
     found: dict[str, _Call] = {}
     for form in kinds.FORMS:
-        found[f"lists of {form} bytes"] = lambda device, form=form: _listed(form, device)
+        found[f"lists of {form} bytes"] = functools.partial(_listed, form)
     for form in kinds.ROW_FORMS:
-        found[f"lists of {form}"] = lambda device, form=form: _prefill(form, device)
+        found[f"lists of {form}"] = functools.partial(_prefill, form)
     return found | {"a long list without a token": _without_tokens}
 
 
@@ -107,7 +109,7 @@ def _listed(form: str, device: torch.device) -> tuple[Outputs, Outputs, tuple[in
     caches = [_cache(form, width, *sizes[:2]) for sizes in (FIRST, SECOND)]
     if form.endswith("table"):
         return _paged(form, q, *caches[0], device)
-    given: dict[str, torch.Tensor] = {}
+    given: dict[str, Any] = {}
     taken = []
     for prefix, sizes, (cache, keys) in zip(("", "extra_"), (FIRST, SECOND), caches, strict=True):
         if prefix and not form.endswith("second"):
@@ -176,12 +178,17 @@ def _paged(
         torch.tensor(lengths, dtype=torch.int32, device=device), kinds.LATENT,
         flashmla.get_mla_metadata()[0], is_fp8_kvcache=True, causal=True,
     )  # fmt: skip
-    expected = torch.empty(o.shape, dtype=torch.float64), torch.empty(lse.shape, dtype=torch.float64)
+    expected = (
+        torch.empty(o.shape, dtype=torch.float64),
+        torch.empty(lse.shape, dtype=torch.float64),
+    )
     for i in range(B):
         own = keys.unflatten(0, (pages, page))[table[i].long()].flatten(0, 1)
         for j in range(S):
             seen = own[: lengths[i] - (S - 1 - j)]
-            expected[0][i, j], expected[1][i, :, j], _ = _attended(q[i, j], seen, q.shape[-1] ** -0.5)
+            expected[0][i, j], expected[1][i, :, j], _ = _attended(
+                q[i, j], seen, q.shape[-1] ** -0.5
+            )
     return {"o": o, "lse": lse}, dict(zip(("o", "lse"), expected, strict=True)), _magnitudes(form)
 
 

@@ -67,7 +67,10 @@ def test_every_design_of_ours_says_what_it_is_fed_and_by_which_versions(site):
 def test_a_term_leads_to_where_it_is_taught(site):
     pages = {page.path: page for page in glossary.pages(site)}
     memory = str(pages["glossary/tensor-memory.md"].content)
-    assert "**Learn it:** [Tensor Memory and tcgen05: from mma.sync to a first tile](../learn/" in memory
+    assert (
+        "**Learn it:** [Tensor Memory and tcgen05: from mma.sync to a first tile](../learn/"
+        in memory
+    )
     assert "](../learn/hopper/tma.md)" in str(pages["glossary/mbarrier.md"].content)
     assert "[lesson 5, One register too many]" in str(pages["glossary/spill.md"].content)
     assert "Learn it" not in str(pages["glossary/energy.md"].content)

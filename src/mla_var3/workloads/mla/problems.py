@@ -206,11 +206,12 @@ class MlaProblem(Problem):
         That key is the first of a tile of any usual length, and 1 / s is below what it should be in
         fp32, so that a product with it gets heads wrong. Or a last tile lacks a single key, or
         whole tiles end in the middle of one twice as long, or such of half the usual length, or
-        tiles of queries end with tiles of keys, over wide heads where there are such, or one query behind them. Or whole tiles of rows
-        see no key at all, of which none is kept in another form; or keys fill whole tiles, of which
-        more queries than keys see parts. Some have scores that jump, large values in fp16, or
-        values far outside its range; some are cut into many pieces, whose sum is outside fp16. Or
-        one key is far above very many others, whole and in pieces, that weigh much together.
+        tiles of queries end with tiles of keys, over wide heads where there are such, or one query
+        behind them. Or whole tiles of rows see no key at all, of which none is kept in another
+        form; or keys fill whole tiles, of which more queries than keys see parts. Some have scores
+        that jump, large values in fp16, or values far outside its range; some are cut into many
+        pieces, whose sum is outside fp16. Or one key is far above very many others, whole and in
+        pieces, that weigh much together.
         """
         thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
         short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1, **self._cut()}
@@ -234,7 +235,8 @@ class MlaProblem(Problem):
             [{"b": 1, "h": 1, "s": 140, "t": 2 * USUAL_TILE, "causal": True, **self._cut(0)}],
             [pieces and pieces | {"level": LEVEL} | half, pieces],
             [halves],
-            [falling | half, falling], [pieces and pieces | more | half, pieces and pieces | more],
+            [falling | half, falling],
+            [pieces and pieces | more | half, pieces and pieces | more],
         ]
         made = [[dataclasses.replace(self, **one) for one in those if one] for those in ways]
         made += [[self.crowded()]]
@@ -269,7 +271,7 @@ class MlaProblem(Problem):
         return dataclasses.replace(self, b=items, h=h, s=1, t=sms * USUAL_TILE)
 
     def crowded(self) -> Self:
-        """So many heads and queries that a product with 1 / h in 17 bits does not tell the query."""
+        """So many rows that a product with 1 / h in 17 bits does not tell their query."""
         few = {"b": 1, "h": 128, "s": 17, "t": 20, "causal": True, **self._cut(0)}
         return dataclasses.replace(self, **few)
 
