@@ -34,9 +34,9 @@ PLANNED = 2
 WORTH_OF_A_TURN, WORTH_OF_A_MEETING = 30, 5
 #: Blocks along an axis that are several; and what a size exceeds that is more than one tile.
 FEW_TILES, LONG = 2, 64
-#: Multiprocessors that share two items, whose parts merge at different places; and of a device that
-#: share a single one: kernels merge many parts in other ways than few, and count them all.
-WIDE_SMS = 28
+#: Multiprocessors that share few items, and how many items: kernels merge many parts in other ways
+#: than few, and those of an item behind another elsewhere.
+WIDE_SMS, WIDE_ITEMS = 28, (1, 2)
 #: Rows of items that one multiprocessor has in turn: some kernels take few, clusters many.
 ROWS_IN_TURN = (16, 65)
 
@@ -115,18 +115,15 @@ def _depth(one: Built) -> float:
 
 
 def wide(one: Built, those: Sequence[Built]) -> list[Built]:
-    """Problems that take the build: an item that a whole device shares, and two that some do."""
-    plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings), machine=None)
-    blocks, made = max((each.blocks for each in those), default=0), list[Built]()
-    for items, sms in ((1, plan.target.sm_count), (2, WIDE_SMS)):
-        shared = plan.shared_by(sms, items)
-        if shared is None or not shared.is_valid():
-            continue
-        found = as_built(one, cases.on_device_of(shared, sms))
-        # Where one item has no more blocks than others do, parts do not follow multiprocessors.
-        if found is not None and blocks < found.blocks <= 2 * sms:
-            made.append(found)
-    return made
+    """Problems that take the build and of which many multiprocessors share one item, and two."""
+    plan = dataclasses.replace(one.case.plan, tilings=dict(one.tilings))
+    wide = [x for items in WIDE_ITEMS if (x := plan.shared_by(WIDE_SMS, items)) and x.is_valid()]
+    found = [as_built(one, cases.on_device_of(x, WIDE_SMS)) for x in wide]
+    blocks = max((each.blocks for each in those), default=0)
+    # Where one item has no more blocks than others do, parts do not follow multiprocessors.
+    if not found or found[0] is None or not blocks < found[0].blocks <= 2 * WIDE_SMS:
+        return []
+    return [x for x in found if x is not None and x.blocks <= 2 * WIDE_SMS]
 
 
 def crowded(one: Built, those: Sequence[Built]) -> list[Built]:
