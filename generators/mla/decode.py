@@ -46,7 +46,7 @@ FOUND_BY = (
 #: The section of few heads on a card, and what it is asked by.
 HEADS = "few-heads"
 HEADS_BY = (
-    "which MLA decode kernel for H100 few heads", "few heads per GPU", "8 query heads per GPU",
+    "which MLA decode kernel for H100 few heads", "8 query heads per GPU",
     "decode kernel for TP8", "Kimi K2 decode kernel", "16 heads batch 128", "few heads TP8",
     "is decode bandwidth bound with few heads", "GB/s of decode with 16 heads",
     "is cuTile an option on Hopper", "FlashMLA with 8 or 16 heads", "batch 16 to 128 few heads",
