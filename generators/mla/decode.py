@@ -223,7 +223,7 @@ def _verdict(site: Site, version: Version, pairs: list[Pair], few: list[Pair], l
 
 def _few_heads(site: Site, version: Version, link: Link) -> str:
     """Times and rates of few heads on a card from small batches up; empty where none was timed."""
-    found: dict[tuple[object, ...], Pair] = {}
+    found: dict[tuple[int, int, int, str], Pair] = {}
     known = by_version(site)
     for kernel in sorted(known, key=_number):
         if kernel[:2] != (version.language, version.design):
@@ -239,14 +239,14 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
     peer = next(iter(PEERS.values()))
     rows = [
         [
-            f"{h} heads", str(b), f"{t:,}", cell(str(lengths)),
+            f"{h} heads", str(b), f"{t:,}", cell(lengths),
             f"{time_of(mine, link)} ({kernel_of(mine)[-1]}), {figures.rate(mine, 'bytes')}",
             f"{time_of(theirs, link)}, {figures.rate(theirs, 'bytes')}",
             said(theirs.total.median_us, mine.total.median_us),
         ]
         for (h, b, t, lengths), (mine, theirs) in sorted(found.items(), key=lambda one: one[0])
     ]  # fmt: skip
-    least = min(int(str(h)) for h, *_ in found)
+    least = min(h for h, *_ in found)
     most, card = max(
         (mine.work.bytes / mine.total.median_us / 1e3 / _gbps(mine), mine.record.target)
         for mine, _ in found.values()
