@@ -16,6 +16,7 @@ from generators.write import figures
 from generators.write.page import Page
 from generators.write.source import repo_name
 from generators.write.text import cell, fold, meta, sections, table
+from mla_var3 import devices
 from mla_var3.evidence.compare import said
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
@@ -42,6 +43,17 @@ FOUND_BY = (
     "decode with pages of 64", "128 heads batch 1", "kernel for drafted tokens",
     "MTP with 2 query tokens", "microseconds per decode step",
 )  # fmt: skip
+#: The section of few heads on a card, and what it is asked by.
+HEADS = "few-heads"
+HEADS_BY = (
+    "which MLA decode kernel for H100 few heads", "8 query heads per GPU",
+    "decode kernel for TP8", "Kimi K2 decode kernel", "16 heads batch 128", "few heads TP8",
+    "is decode bandwidth bound with few heads", "GB/s of decode with 16 heads",
+    "is cuTile an option on Hopper", "FlashMLA with 8 or 16 heads", "batch 16 to 128 few heads",
+    "64 row tile mostly padding", "does vLLM's kernel win with few heads",
+)  # fmt: skip
+#: Most heads that are few, and the least cached tokens of a row there.
+FEW_HEADS, LONG = 32, 4096
 #: Sequences up to which a batch is small.
 FEW = 8
 #: Query tokens of a step that verifies drafted ones, at most.
@@ -82,11 +94,12 @@ def page(site: Site) -> Page | None:
             title="Which decode kernel on an H100 or H200?",
             description="One kernel for dense MLA decode on Hopper, with every time behind it",
             found_by=list(FOUND_BY),
-            sections={CURVE: list(CURVE_BY)},
+            sections={HEADS: list(HEADS_BY), CURVE: list(CURVE_BY)},
         ),
         "# Which decode kernel on an H100 or H200?",
         _verdict(site, version, pairs, few, link),
         _on_h100(site, pairs, link),
+        _few_heads(site, version, link),
         f"## With up to {FEW} sequences" if few else "",
         _table(few, version, link),
         f"Each row is one run that timed both, the newest in which {version.version} did as well "
@@ -206,6 +219,74 @@ def _verdict(site: Site, version: Version, pairs: list[Pair], few: list[Pair], l
         _why_another(site, version, pairs, link),
     ]
     return "".join(told)
+
+
+def _few_heads(site: Site, version: Version, link: Link) -> str:
+    """Times and rates of few heads on a card from small batches up; empty where none was timed."""
+    found: dict[tuple[int, int, int, str], Pair] = {}
+    known = by_version(site)
+    for kernel in sorted(known, key=_number):
+        if kernel[:2] != (version.language, version.design):
+            continue
+        for pair in known[kernel]:
+            of, lengths = sizes(pair), pair[0].record.problem.get("lengths")
+            if of["h"] > FEW_HEADS or of["b"] < FEW or of["t"] < LONG:
+                continue
+            if lengths is None or kernel[-1] == version.version:
+                found[of["h"], of["b"], of["t"], str(lengths or "equal")] = pair
+    if not found:
+        return ""
+    peer = next(iter(PEERS.values()))
+    rows = [
+        [
+            f"{h} heads", str(b), f"{t:,}", cell(lengths),
+            f"{time_of(mine, link)} ({kernel_of(mine)[-1]}), {figures.rate(mine, 'bytes')}",
+            f"{time_of(theirs, link)}, {figures.rate(theirs, 'bytes')}",
+            said(theirs.total.median_us, mine.total.median_us),
+        ]
+        for (h, b, t, lengths), (mine, theirs) in sorted(found.items(), key=lambda one: one[0])
+    ]  # fmt: skip
+    least = min(h for h, *_ in found)
+    most, card = max(
+        (mine.work.bytes / mine.total.median_us / 1e3 / _gbps(mine), mine.record.target)
+        for mine, _ in found.values()
+        if mine.work is not None
+    )
+    return sections(
+        f"## With few heads: TP=8, 8 or 16 per GPU {{ #{HEADS} }}",
+        f"**The same kernel, and it is the server's: [install the wheel]({link(SERVING)}"
+        "#vllm-step-by-step), nothing to choose.** One query token, pages of "
+        f"{PAGE}, L2 flushed; GB/s are the least bytes over the time. Each row names the version "
+        f"that ran{_since(site, version, link)}:",
+        table(
+            ["Heads", "Sequences b", "Cached tokens t", "Lengths", "Ours", peer, "Ours is"], rows
+        ),
+        f"- **Bytes decide, not padding:** up to {most:.0%} of the [bandwidth]"
+        f"({link(f'knowledge/devices/{card}.toml')}). Up to {FEW_HEADS} heads are columns of the "
+        "matrix instruction, so no tile of 64 rows stands empty, and the whole cache is read "
+        f"however few heads ask: [why, and tensor or data parallel]"
+        f"({link('docs/glossary/head-grouping.md')}#sixteen-heads-per-gpu).\n"
+        f"- **Not measured:** fewer than {least} heads (Kimi K2 at TP=8 has 8; the same bytes of "
+        f"cache, so begin from the row of {least}), an H100, other batches than these, vLLM's "
+        f"Triton kernel. FlashInfer: [against libraries](against-libraries.md).\n"
+        "- **cuTile** runs on Hopper too, but its decode reads one contiguous cache, no pages: "
+        f"[both beside {peer}]({link('knowledge/when-to-leave-cutile.md')}).",
+    )  # fmt: skip
+
+
+def _since(site: Site, version: Version, link: Link) -> str:
+    """What a server launches in place of the versions of the rows, where it is another."""
+    if (kernel := _another_called(site, version)) is None:
+        return ""
+    same = ""
+    if (version.version, kernel[-1]) == ("v24", "v25"):
+        same = ", which is v24 but for 65 to 128 rows per sequence"
+    return f"; the calls launch {kernel[-1]}{same} ([both]({link(SERVING)}#where-it-stands))"
+
+
+def _gbps(run: Run) -> float:
+    """The largest bandwidth that is stated of a run's card."""
+    return devices.load(run.record.target).bound("bfloat16").gbps
 
 
 def _another_called(site: Site, version: Version) -> tuple[str, str, str] | None:

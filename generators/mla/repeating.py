@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from generators.mla import conditions, decode
 from generators.mla.same_work import time_of
-from generators.model.choice import Pair
+from generators.model.choice import Pair, kernel_of
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages.kernels import run_version
@@ -46,6 +46,7 @@ def text(site: Site, link: Link) -> str:
                 ["largest error, tolerance", *(_error(x) for x in (mine, theirs))],
             ],
         ),
+        _outliers(site, mine, theirs),
     )  # fmt: skip
 
 
@@ -70,6 +71,28 @@ def _spread(run: Run) -> str:
     clock = device.sm_clock_mhz if device else None
     at = f", SM clock {clock:,.0f} MHz after it" if clock else ""
     return f"{total.min_us:.1f} to {total.max_us:.1f} us in {total.samples} runs{at}"
+
+
+def _outliers(site: Site, mine: Run, theirs: Run) -> str:
+    """How far the shortest and the longest runs lie from the medians at all problems of the run."""
+    ours, other = (
+        [one.total for one in (*site.runs, *site.earlier)
+         if one.is_timed and one.record.run == run.record.run
+         and kernel_of(one) == kernel_of(run)]
+        for run in (mine, theirs)
+    )  # fmt: skip
+    least, most = (
+        [f"{pick(getattr(one, name) / one.median_us for one in side):.2f}"
+         for side in (ours, other) for pick in (min, max)]
+        for name in ("min_us", "max_us")
+    )  # fmt: skip
+    return (
+        f"**Why is the longest run so far off?** Single long runs, which a median does not follow: "
+        f"at the {len(ours)} problems of that run the shortest takes {least[0]} to {least[1]} of "
+        f"the median (FlashMLA {least[2]} to {least[3]}), the longest {most[0]} to {most[1]} "
+        f"({most[2]} to {most[3]}). What made them long was not recorded: a record keeps the "
+        "median, the shortest and the longest, no quartiles."
+    )
 
 
 def _unflushed(run: Run) -> str:

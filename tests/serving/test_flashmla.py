@@ -208,6 +208,17 @@ def test_the_dense_call_as_the_page_on_serving_writes_it(by_reference):
     close(out, lse, given["q"], cache, table, [70, 3], WIDTH**-0.5, True)
 
 
+def test_the_call_is_held_to_torch_as_the_page_writes_it(by_reference, monkeypatch, capsys):
+    page = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    [code] = [block for block in re.findall(r"``` \{ .python \}\n(.*?)```", page, re.DOTALL)
+              if "import paged_mla" in block]  # fmt: skip
+    monkeypatch.syspath_prepend(repo_root() / "examples/first")
+    monkeypatch.setattr(torch, "set_default_device", lambda device: None)
+    exec(code, {})
+    found = re.findall(r"tensor\(([\d.e-]+)\)", capsys.readouterr().out)
+    assert [float(one) < most for one, most in zip(found, (6e-3, 3e-3), strict=True)] == [True] * 2
+
+
 def test_one_buffer_serves_both_calls_as_the_page_writes_it(by_reference):
     page_text = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
     [code] = [block for block in re.findall(r"```python\n(.*?)```", page_text, re.DOTALL)

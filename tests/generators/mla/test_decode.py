@@ -69,6 +69,17 @@ def test_the_page_says_every_time_and_the_worst(site, known):
     assert see(page).scripts == []
 
 
+def test_few_heads_stand_before_the_table_with_rates_and_what_is_missing(site):
+    text = str(decode.page(site).content)
+    few = text.partition(f"{{ #{decode.HEADS} }}")[2].partition("\n## ")[0]
+    assert text.index(f"#{decode.HEADS} }}") < text.index("\n## With up to")
+    rows = re.findall(r"^\| (\d+) heads \|.*$", few, re.MULTILINE)
+    assert len(rows) >= 6
+    assert few.count(" GB/s |") == 2 * len(rows)
+    assert re.search(r"\*\*Not measured:\*\* fewer than \d+ heads", few)
+    assert "](../catalogue/when-to-leave-cutile.md)" in few
+
+
 def test_home_and_the_worklog_name_the_version_that_the_calls_launch(site):
     (story,) = (told for told in stories.load_all(site.root) if told.peer)
     served = decode.served.version(site)

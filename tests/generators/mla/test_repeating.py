@@ -15,6 +15,7 @@ def test_commit_commands_and_what_is_expected_stand_together(site):
     assert "nox -s bench -- --peers" in text
     expected = next(row for row in text.splitlines() if row.startswith("| expect |"))
     assert expected.count(" us](") == expected.count("TFLOP/s") == expected.count("GB/s") == 2
+    assert re.search(r"shortest takes 0\.\d\d to \d\.\d\d of the median", text)
     errors = next(row for row in text.splitlines() if row.startswith("| largest error"))
     assert errors.count("against torch fp32") == 2
 
