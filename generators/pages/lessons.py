@@ -30,6 +30,7 @@ TEXTS = {
     "index": "",
     "from-zero": "From zero to an MLA kernel",
     "first-kernel": "A first kernel, line by line",
+    "cutile-to-machine-code": "One cuTile kernel down to machine code",
     "simplest-kernel": "The simplest MLA decode kernel, line by line",
     "exercises": "Exercises: write it yourself",
     "attention-and-mla": "Attention and MLA in ten minutes",

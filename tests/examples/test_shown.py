@@ -102,15 +102,22 @@ def test_a_script_in_cutile(name, launches, said, capsys):
 
 
 @pytest.mark.parametrize(
-    ("page", "name"),
-    [("glossary/tma", "cute_sync/paged_tile"), ("learn/ampere-to-hopper", "cute/decode")],
+    ("page", "names"),
+    [
+        ("glossary/tma", ["cute_sync/paged_tile"]),
+        ("learn/ampere-to-hopper", ["cute/decode", "hopper/wgmma"]),
+        ("learn/cutile-to-machine-code", ["lessons/lesson5"]),
+    ],
 )
-def test_a_page_shows_lines_of_its_script(page, name):
-    text = (repo_root() / f"examples/{name}.py").read_text(encoding="utf-8")
-    parts = (repo_root() / f"docs/{page}.md").read_text(encoding="utf-8").split("``` { .python }\n")
-    assert len(parts) > 1
-    shown = [lines for part in parts[1:] for lines in part.partition("```")[0].split("\n\n")]
-    assert all(lines in text for lines in shown)
+def test_a_page_shows_lines_of_its_scripts(page, names):
+    files = [repo_root() / f"examples/{name}.py" for name in names]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    told = (repo_root() / f"docs/{page}.md").read_text(encoding="utf-8")
+    fences = re.findall(r"^( *)``` \{ \.python \}\n(.*?)^\1```", told, re.MULTILINE | re.DOTALL)
+    assert fences
+    for indent, fence in fences:
+        lines = re.sub(f"^{indent}", "", fence, flags=re.MULTILINE)
+        assert all(part in text for part in lines.split("\n\n"))
 
 
 @pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
