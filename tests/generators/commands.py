@@ -183,7 +183,10 @@ def _run(arguments: list[str], new: set[str]) -> None:
     *options, script = arguments
     assert (ROOT / script).is_file(), script
     known = {arch for language in languages.languages().values() for arch in language.archs}
-    for option in options:
+    fields = {"--schedules", "--memory_model"}
+    of_emulator = [place for place, option in enumerate(options) if option in fields]
+    values = {place + 1 for place in of_emulator}
+    for option in (x for n, x in enumerate(options) if n not in {*of_emulator, *values}):
         name, _, archs = option.partition("=")
         assert name == run.ARCH, option
         assert set(archs.split(",")) <= known, option

@@ -11,6 +11,7 @@ import torch
 
 from mla_var3.runtime import registry
 from mla_var3.runtime.cases import (
+    LONG,
     ORDERS,
     TURNS,
     Case,
@@ -127,7 +128,8 @@ def test_at_edges_each_number_of_a_tiling_is_doubled_by_itself(key, version):
         assert case.plan.slug() in edges
     wide = [x.plan for x in cases(plan, 1) if x.plan.tiling("attention").tile_n == 128]
     assert any(plan.tiling("attention").tile_m < 128 for plan in wide)
-    assert {plan.slug() for plan in wide} >= edges - {plan.crowded().slug()}, "which takes long"
+    short = {one.slug() for one in plan.edges() if one.steps() <= LONG}
+    assert {plan.slug() for plan in wide} >= short
 
 
 def test_problems_at_edges_are_run_on_few_multiprocessors_too():

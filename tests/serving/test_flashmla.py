@@ -259,7 +259,7 @@ def test_the_lines_for_servers_name_what_the_page_says(monkeypatch):
 def test_the_comparison_as_the_page_writes_it(by_reference, monkeypatch, capsys):
     """FlashMLA is a stand-in here, which is ours."""
     page = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
-    [code] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    [code] = [block for block in re.findall(r"``` \{ \.python \}\n(.*?)```", page, re.DOTALL)
               if "import flash_mla " in block]  # fmt: skip
     monkeypatch.setitem(sys.modules, "flash_mla", flashmla)
     cache, table = paged_cache([70, 3])

@@ -449,10 +449,25 @@ def test_at_an_edge_one_query_is_behind_whole_tiles(plan_class):
 def test_at_edges_keys_are_in_more_pieces_than_a_device_has_multiprocessors(design, version, forms):
     edges = registry.find(f"{design}@cutile-dsl", version).plan_class()().edges()
     many = [one for one in edges if set(one.split_counts().values()) == {MANY}]
-    assert len(many) == forms, "one for each form in which tokens are kept"
+    assert len([one for one in many if not one.jumps]) == forms, "one per form of tokens"
+    assert [one.jumps for one in many if one.jumps] == [ladder.FALLING], "and one key above all"
     assert all(one.is_valid() and one.t == MANY * 64 for one in many)
     cards = (device.sm_count for device in all_devices() if device.key.startswith("nvidia"))
     assert max(cards) < MANY
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_of_a_long_tail_each_row_weighs_otherwise(dtype):
+    """A good part of its output is of keys that weigh as little as a format holds."""
+    falling = next(one for one in LATENT(dtype=dtype).edges() if one.jumps == ladder.FALLING)
+    q, qpe, _, kpe = (x.float() for x in falling.prepare_inputs())
+    scores = torch.einsum("bhsp,btp->bhst", qpe, kpe)[0, ::2, 0] * falling.scale / math.log(2)
+    assert not q[0, ::2].any()
+    assert (scores[:, 1:] == 0).all()
+    falls = scores[:, 0].tolist()
+    assert falls == pytest.approx(ladder.FALLS, abs=1e-3)
+    shares = [(falling.t - 1) / (falling.t - 1 + 2**fall) for fall in falls]
+    assert sorted(shares)[0] < 0.1 < 0.9 < sorted(shares)[-1]
 
 
 @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED])
@@ -596,7 +611,7 @@ def test_a_sink_is_tried():
 
 def test_of_a_shared_prefix_large_values_meet_a_jump():
     plan = registry.find("mla_shared_prefix@cutile-dsl").plan_class()()
-    one, pieces = [x for x in plan.edges() if x.level > 1]
+    one, pieces = [x for x in plan.edges() if x.level > 1.0]
     assert (one.jumps, one.h) == (1, 4)
     assert (pieces.jumps, pieces.dtype, pieces.own_splits) == (0, "fp16", 200)
 

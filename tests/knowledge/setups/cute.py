@@ -1042,25 +1042,6 @@ assert torch.allclose(total, sums.transpose(1, 2), atol=1e-3)
     "serving": [
         Setup(
             """
-import sys
-import types
-
-for name in ("vllm", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.ops"):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = []
-its = types.ModuleType("vllm.v1.attention.ops.flashmla")
-its.flash_mla_with_kvcache = its.get_mla_metadata = its.flash_mla_sparse_fwd = None
-sys.modules["vllm.v1.attention.ops.flashmla"] = its
-sys.modules["vllm.v1.attention.ops"].flashmla = its
-# snippet
-assert its.flash_mla_with_kvcache is ours.flash_mla_with_kvcache
-assert its.get_mla_metadata and its.flash_mla_sparse_fwd and its.FlashMLASchedMeta
-for name in [one for one in sys.modules if one.split(".")[0] == "vllm"]:
-    del sys.modules[name]
-"""
-        ),
-        Setup(
-            """
 import torch
 from mla_var3.serving import flashmla, operators
 from tests.serving import stand_in
