@@ -83,3 +83,23 @@ def test_afterwards_it_is_bound_as_it_was():
     plan = Decided(tilings={"toy": ToyTiling(tile=32)})
     first = check_plan(plan, retuned=1).executions
     assert len(first) == 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfAnother(ToyPlan):
+    """Its stage has tilings that fit the plan that made the stage, and not this one."""
+
+    def plan(self, *inputs):
+        class Refusing(ToyTiling):
+            def validate(self, plan):
+                raise AssertionError
+
+        built = super().plan(*inputs)
+        built.autotune_configs = [Refusing(tile=8)]
+        return built
+
+
+def test_tilings_are_not_even_looked_at_unless_asked_for():
+    assert check_plan(OfAnother()).ok
+    with pytest.raises(AssertionError):
+        check_plan(OfAnother(), retuned=1)

@@ -39,6 +39,8 @@ def beside(
 
 def retuned(plan: KernelPlan, obj: RuntimeObject, most: int) -> Iterator[tuple[str, Outputs]]:
     """Outputs under tilings that tuning times, of launches that were bound under others."""
+    if not most:
+        return  # Stages that other plans made take no tilings of this one.
     bound = obj.tilings()
     kernels = dict(obj.stages())
     ways = {path: candidates(kernel, plan, most + 1) for path, kernel in kernels.items()}
