@@ -6,7 +6,8 @@ import math
 
 import torch
 
-from mla_var3.serving import kinds
+from mla_var3.serving import forms, kinds
+from mla_var3.serving.forms import unpacked as as_keys
 
 PAGE, WIDTH, LATENT = 64, 576, 512
 NOTHING = 2147480000
@@ -97,47 +98,19 @@ def named(tokens, count):
     return tokens[(tokens >= 0) & (tokens < count)].long()
 
 
-def as_keys(form, cache):
-    """Tokens of a cache in fp32, [pages, page, width]."""
-    if form.startswith("656"):
-        return unpacked(cache)
-    pages, page, row = cache.shape
-    past = cache.as_strided((pages, page, 8), (cache.stride(0), 8, 1), page * row)
-    scale = torch.exp2(past[..., :7].float() - 127)
-    values = cache[..., :448].contiguous().view(torch.float8_e4m3fn).float()
-    rope = cache[..., 448:].contiguous().view(torch.bfloat16).float()
-    return torch.cat([values * scale.repeat_interleave(64, -1), rope], -1)
-
-
 def packed_pages(tokens, page):
     """Tokens [n,512] in fp32 as pages of 584 bytes per token, [n / page, page, 1, 584]."""
-    values, rope = tokens[:, :448].unflatten(-1, (7, 64)), tokens[:, 448:].bfloat16()
-    scale = (values.abs().amax(-1) / 448).clamp_min(1e-30).log2().ceil()
-    values = (values / torch.exp2(scale)[..., None]).to(torch.float8_e4m3fn).flatten(1)
-    rows = torch.cat([values.view(torch.uint8), rope.view(torch.uint8)], -1)
-    past = torch.zeros(len(tokens), 8, dtype=torch.uint8)
-    past[:, :7] = (scale + 127).to(torch.uint8)
-    pages = [x.unflatten(0, (-1, page)).flatten(1) for x in (rows, past)]
-    found = torch.cat([*pages, past.new_zeros(len(pages[0]), -page * 584 % 576)], -1)
-    return found[:, : page * 584].view(-1, page, 1, 584)
+    return forms.packed("584", tokens, page)
 
 
 def packed(tokens):
     """Tokens [n,576] in fp32 as rows of bytes, with scales that are powers of two."""
-    latent = tokens[:, :LATENT].unflatten(-1, (4, 128))
-    scale = (latent.abs().amax(-1) / 448).clamp_min(1e-30).log2().ceil().exp2()
-    values = (latent / scale[..., None]).to(torch.float8_e4m3fn).flatten(1)
-    rope = tokens[:, LATENT:].bfloat16()
-    parts = (values, scale.contiguous(), rope.contiguous())
-    return torch.cat([x.view(torch.uint8) for x in parts], -1)
+    return forms.packed("656", tokens, 1).flatten(0, 2)
 
 
 def unpacked(rows):
     """What rows of bytes stand for, in fp32."""
-    scale = rows[..., LATENT : LATENT + 16].contiguous().view(torch.float32)
-    values = rows[..., :LATENT].contiguous().view(torch.float8_e4m3fn).float()
-    rope = rows[..., LATENT + 16 :].contiguous().view(torch.bfloat16).float()
-    return torch.cat([values * scale.repeat_interleave(128, -1), rope], -1)
+    return forms.unpacked("656", rows)
 
 
 def wanted(q, k, v, scale, causal):
