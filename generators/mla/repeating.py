@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from generators.mla import conditions, decode
+from generators.mla import conditions, counted, decode
 from generators.mla.same_work import time_of
-from generators.model.choice import Pair, kernel_of
+from generators.model.choice import kernel_of
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages.kernels import run_version
@@ -19,7 +19,7 @@ def text(site: Site, link: Link) -> str:
     found = decode.best_known(site)
     if found is None:
         return "No run timed a kernel here beside a library."
-    mine, theirs = pair = min(found[1], key=_from_usual)
+    mine, theirs = pair = min(found[1], key=lambda pair: counted.from_usual(pair[0]))
     version, plan = site.version_of(theirs), None
     if version is not None:
         plan = version.plan_class()
@@ -48,12 +48,6 @@ def text(site: Site, link: Link) -> str:
         ),
         _outliers(site, mine, theirs),
     )  # fmt: skip
-
-
-def _from_usual(pair: Pair) -> tuple[object, ...]:
-    sizes, lengths = decode.sizes(pair), pair[0].record.problem.get("lengths")
-    usual = {"b": 32, "h": 128, "t": 4096}
-    return lengths is not None, sum(sizes[name] != value for name, value in usual.items())
 
 
 def _stated(run: Run) -> str:
