@@ -15,7 +15,6 @@ import torch
 
 from mla_var3.runtime.check import OutputError, compare
 from mla_var3.serving import flashmla, forms, kinds
-from mla_var3.workloads import Tolerance
 from mla_var3.workloads.mla.sparse import SparseLatentProblem
 
 #: log2 of the magnitudes of groups of 128 values; forms with a second cache have the inverse.
@@ -54,15 +53,11 @@ def run(name: str, device: str = "cpu") -> list[OutputError]:
     return [
         compare("o", found["o"].cpu() / by, expected["o"] / by, usual.tolerance("o")),
         *(
-            compare(key, found[key].cpu(), expected[key], _absolute(usual))
+            compare(key, found[key].cpu(), expected[key], usual.tolerance("lse"))
             for key in ("lse", "top")
             if key in expected
         ),
     ]
-
-
-def _absolute(usual: SparseLatentProblem) -> Tolerance:
-    return usual.tolerance("lse")
 
 
 _Call = Callable[[torch.device], tuple[Outputs, Outputs, tuple[int, ...]]]
