@@ -139,7 +139,7 @@ def benchmarks(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """The site in a real browser, one page of each kind: builds it once, then opens it."""
     install(session, "dev", "docs")
-    pytest(session, "-m", "browser and not exhaustive", "-n0", *session.posargs)
+    pytest(session, "-m", "browser and not exhaustive", *EVERYTHING, *session.posargs)
 
 
 @shared

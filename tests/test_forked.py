@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -37,6 +38,22 @@ def test_every_ending_is_told_apart(tmp_path: Path):
     assert ended["lingers"].late
     assert ended["lingers"].failure == "took longer than 3 s"
     assert ended["lingers"].seconds >= 3
+
+
+def largest_core_file() -> int:
+    return resource.getrlimit(resource.RLIMIT_CORE)[0]
+
+
+def test_a_crash_writes_no_core_file(tmp_path: Path):
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+        work = {0: largest_core_file}
+        (found,) = forked.run(work, folder=tmp_path, workers=1, timeout=60, explain=str)
+        assert found[1].result == 0
+        assert largest_core_file() == before[1], "the work's limit alone is changed"
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
 
 
 def test_one_that_ends_is_given_before_the_others_do(tmp_path: Path):

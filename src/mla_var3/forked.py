@@ -14,6 +14,7 @@ import gc
 import math
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import time
@@ -207,6 +208,8 @@ def _child(
     explain: Callable[[BaseException], str],
 ) -> None:
     end_with_parent()
+    # A crash is an answer: gigabytes of core file are not, and take longer than the work may.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # What the parent made ends in the parent: here it may wait for a thread that only the parent

@@ -9,9 +9,10 @@ import pytest
 
 import mla_var3
 from mla_var3 import evidence, paths
-from mla_var3.app import codes
+from mla_var3.app import building, codes
 from mla_var3.errors import UsageError
 from mla_var3.evidence import builds, revisions, states
+from mla_var3.runtime import registry
 from tests import warm
 from tests.evidence.making import passed, record, stage
 from tests.factories import device
@@ -226,6 +227,33 @@ def test_a_table_that_leaves_switches_out_is_completed(copy):
     completed = {one.case.key for one in builds.read(path).versions["v0"].today.compiled}
     assert completed == whole
     assert len(whole) > 1
+
+
+def test_one_case_in_many_is_compiled_where_the_sources_are_known(copy):
+    path = builds.path_of("cutile", "gemm", "gemm", copy.root / "results")
+    every = len(builds.read(path).versions["v0"].today.compiled)
+    code, said = copy.run("check", "gemm", "--one_in=1000")
+    assert (code, "same gemm v0: 1 cases" in said) == (0, True), said
+    copy.edit(GEMM_V0, "acc = ct.zeros", "acc = ct.ones")
+    code, said = copy.run("check", "gemm", "--one_in=1000")
+    assert code == 1
+    assert f"compiling gemm v0: {every} cases" in said, "an edit is not sampled"
+
+
+@pytest.mark.parametrize("one_in", [1, 3, 4, 100])
+def test_all_cases_come_round(monkeypatch, one_in):
+    asked = []
+
+    def compiled(_version, cases, _say):
+        asked.append([case.key for case in cases])
+        return []
+
+    monkeypatch.setattr(building, "compiled", compiled)
+    gemm = registry.find("gemm@cutile-dsl", "v0")
+    every = [one.case.key for one in building.table_of(gemm).versions["v0"].today.compiled]
+    for turn in range(min(one_in, len(every))):
+        building.compare(gemm, lambda _said: None, one_in=one_in, turn=1000 * len(every) + turn)
+    assert sorted(key for keys in asked for key in keys) == sorted(every)
 
 
 class TestStates:

@@ -6,6 +6,7 @@ compile-time switches. ``check`` compiles them again and compares; ``write`` upd
 
 from __future__ import annotations
 
+import datetime
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -51,19 +52,32 @@ def _asked(design: str | None, version: str | None) -> list[Version]:
     return found
 
 
-def check(design: Design = None, version: Number = None, arch: str | None = None) -> int:
+def check(
+    design: Design = None,
+    version: Number = None,
+    arch: str | None = None,
+    one_in: int = 1,
+) -> int:
     """Compile versions as the tables have them, and say which compile to something else now.
 
     Args:
         design: Design to compile; all by default.
         version: Version; all of the design by default.
         arch: Only the cases of this arch.
+        one_in: Of a version whose sources the table has, compile one case in this many, others
+            each day; all of its cases come round in as many days.
 
     Returns:
         0 when all compile to the same machine code and launches, else 1.
     """
     _known_arch(arch)
-    compared = [building.compare(each, _say, arch) for each in _asked(design, version)]
+    if one_in < 1:
+        raise UsageError(f"--one_in={one_in}: at least 1 is needed")
+    turn = datetime.datetime.now(datetime.UTC).toordinal()
+    compared = [
+        building.compare(each, _say, arch, one_in=one_in, turn=turn)
+        for each in _asked(design, version)
+    ]
     for one in compared:
         _tell(one)
     wrong, unknown = _wrong(compared), [one for one in compared if one.kept is None]
