@@ -150,7 +150,7 @@ def test_marked_inputs_say_whose_numbers_were_read(capsys):
         assert line.strip() in file.read_text("utf-8")
 
 
-def test_a_compiled_function_is_held_by_nothing_but_the_caller(monkeypatch):
+def test_a_compiled_function_is_held_by_nothing_but_the_caller(monkeypatch, tmp_path):
     cutlass = pytest.importorskip("cutlass")
     from cutlass.base_dsl import env_manager
     from cutlass.cute import compile as compiler
@@ -160,7 +160,9 @@ def test_a_compiled_function_is_held_by_nothing_but_the_caller(monkeypatch):
 
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     out = make_fake_compact_tensor(cutlass.Int32, (64,))
-    fn = compiler(dividing.by_constant, out, 8, make_fake_stream())
+    # The DSL may have been told to keep PTX by who used it first in this process.
+    kept = f"--dump-dir={tmp_path}"
+    fn = compiler(dividing.by_constant, out, 8, make_fake_stream(), options=kept)
     held = weakref.ref(fn)
     del fn
     gc.collect()
