@@ -82,6 +82,7 @@ class TestCheck:
             return CheckOutcome(key, f"slug-{index}", error, text)
 
         monkeypatch.setattr(checking, "check_case", outcome)
+        monkeypatch.setattr(trials, "run", lambda *_: [OutputError("o", 1e-3, 0.0, Tolerance(0.1, 0.1))])
         return wrong
 
     def test_all_right_is_0(self, threads, capsys):
@@ -102,7 +103,9 @@ class TestCheck:
     def test_without_names_everything_is_checked(self, threads, monkeypatch, capsys):
         monkeypatch.setattr(few_builds, "chosen", lambda plan, *_: cases.cases(plan)[:2])
         assert commands.check() == 0
-        assert f"{len(registry.versions())} version(s)" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert f"{len(registry.versions())} version(s)" in out
+        assert f", {len(trials.names())} calls of servers: all right" in out
 
     def test_a_refused_plan_ends_the_run(self, threads):
         threads["v0", 0] = "raise"
@@ -378,6 +381,7 @@ def test_rows_of_many_heads_and_queries_are_those_of_one_problem():
     assert [case.plan.t for case in found if case.plan.h * case.plan.s > 2048] == [20]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("version", "lags"),
     [("blackwell_mla v0", [8, 0, 15]), ("blackwell_mla v2", [2, 0, 8]),

@@ -149,6 +149,7 @@ TAKEN = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("form", "note"),
     [

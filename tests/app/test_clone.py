@@ -266,7 +266,7 @@ sys.exit(case.explain() or 0)
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("design", "version"),
     [("flash_mla", "v0"), ("flash_mla", "v1"), ("mla_var6_plus", "v4"), ("gemm", "v1")],

@@ -185,7 +185,7 @@ def test_workers_merge_what_they_share(workers, lengths, s, h):
         assert torch.allclose(lse[i].double(), sums, atol=1e-3)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("seed", "model"), [(1, DEFAULT), (2, DEFAULT), (None, STRICT)])
 @pytest.mark.parametrize(
     "fields",

@@ -8,13 +8,14 @@ that scores stay near 1 and a scale that is misread shows. Tokens that no list n
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from mla_var3.runtime.check import OutputError, compare
-from mla_var3.serving import flashmla, forms, kinds
+from mla_var3.serving import flashinfer, flashmla, forms, kinds, launching, operators
 from mla_var3.workloads.mla.sparse import SparseLatentProblem
 
 #: log2 of the magnitudes of groups of 128 values; forms with a second cache have the inverse.
@@ -27,6 +28,11 @@ B, S, H = 2, 2, 16
 FIRST, SECOND = (14, 6, 200), (3, 61, 40)
 #: Lists of rows, rows, places of a list, and of few lists, which are cut into parts.
 LISTS, ROWS, PLACES, MANY_PLACES = 3, 100, 200, 800
+#: Heads that are rows of the products, and parts of a sequence: a merge counts eight warps of each,
+#: and a GPU of 132 SMs makes so many of some 65,000 tokens. Here each has two tiles.
+MANY_HEADS, PARTS = 64, 132
+#: Keys of sequences that a wrapper is planned for, and of a page.
+PLANNED, PAGE = (0, 1, 700), 64
 
 Outputs = Mapping[str, torch.Tensor]
 
@@ -69,7 +75,66 @@ def _calls() -> dict[str, _Call]:
         found[f"lists of {form} bytes"] = functools.partial(_listed, form)
     for form in kinds.ROW_FORMS:
         found[f"lists of {form}"] = functools.partial(_prefill, form)
-    return found | {"a long list without a token": _without_tokens}
+    return found | {
+        "a long list without a token": _without_tokens,
+        f"a sequence in {PARTS} parts": _in_parts,
+        "pages that are planned for": _planned,
+    }
+
+
+def _in_parts(device: torch.device) -> tuple[Outputs, Outputs, tuple[int, ...]]:
+    """More parts than a schedule makes of so few keys, and the LSE to base 2."""
+    plan = importlib.import_module(launching.COMPILER).Plan
+    tiles, width = 2 * PARTS, kinds.LATENT + kinds.ROPE
+    rows = type(plan.schedule)(begin=0, split=0, pair=0, join=0, each=0).rows([tiles], PARTS)
+    cuts = torch.zeros(kinds.schedule_rows(MANY_HEADS, PARTS), kinds.COLUMNS, dtype=torch.int32)
+    cuts[: len(rows), : len(rows[0])] = torch.tensor(rows)
+    q, keys = torch.randn(MANY_HEADS, width), torch.randn(tiles * PAGE - 1, width)
+    q, keys = q.bfloat16(), keys.bfloat16()
+    pages = torch.cat([keys, keys[:1]]).unflatten(0, (-1, PAGE))
+    found = {
+        "o": torch.empty(1, 1, MANY_HEADS, kinds.LATENT, dtype=q.dtype, device=device),
+        "lse": torch.empty(1, MANY_HEADS, 1, device=device),
+    }
+    latent, rope = slice(kinds.LATENT), slice(kinds.LATENT, None)
+    operators.paged_decode(
+        *(x.contiguous().to(device) for x in (
+            q[None, None, :, latent], q[None, None, :, rope], pages[..., latent], pages[..., rope],
+            torch.arange(len(pages), dtype=torch.int32)[None],
+            torch.tensor([len(keys)], dtype=torch.int32), cuts,
+        )),
+        found["o"], found["lse"], width**-0.5, False, True, -torch.inf,
+    )  # fmt: skip
+    o, sums, _ = _attended(q, keys, width**-0.5)
+    return found, {"o": o[None, None], "lse": sums[None, :, None] / kinds.LN_2}, (0,)
+
+
+def _planned(device: torch.device) -> tuple[Outputs, Outputs, tuple[int, ...]]:
+    """By FlashInfer's wrapper, which tells the LSE to base 2: of no key minus infinity."""
+    width, lengths = kinds.LATENT + kinds.ROPE, torch.tensor(PLANNED, dtype=torch.int32)
+    starts = torch.tensor([0, *(-(-n // PAGE) for n in PLANNED)]).cumsum(0).int()
+    named = torch.randperm(int(starts[-1])).int() + 1
+    q = torch.randn(len(PLANNED) * S, H, width).bfloat16()
+    pages = torch.randn(len(named) + 1, PAGE, width).bfloat16()
+    pages[0] = torch.nan  # Nobody's.
+    latent, rope = slice(kinds.LATENT), slice(kinds.LATENT, None)
+    parts = [x[..., which].contiguous().to(device) for x in (q, pages) for which in (latent, rope)]
+    wrapper = flashinfer.BatchMLAPagedAttentionWrapper(torch.empty(0, device=device))
+    wrapper.plan(
+        torch.arange(len(PLANNED) + 1) * S, starts, named, lengths, H, kinds.LATENT, kinds.ROPE,
+        PAGE, True, width**-0.5, q.dtype, q.dtype,
+    )  # fmt: skip
+    o, lse = wrapper.run(*parts, return_lse=True)
+    rows = []
+    for i, count in enumerate(PLANNED):
+        own = pages[named[starts[i] : starts[i + 1]].long()].flatten(0, 1)
+        for j in range(S):
+            seen = own[: max(count - (S - 1 - j), 0)]
+            rows.append(_attended(q[i * S + j], seen, width**-0.5)[:2])
+            if not len(seen):
+                rows[-1] = rows[-1][0], -rows[-1][1]
+    expected = [torch.stack(each) for each in zip(*rows, strict=True)]
+    return {"o": o, "lse": lse}, {"o": expected[0], "lse": expected[1] / kinds.LN_2}, (0,)
 
 
 def _without_tokens(device: torch.device) -> tuple[Outputs, Outputs, tuple[int, ...]]:

@@ -36,6 +36,8 @@ LARGE, LARGEST = 2.0**20, {"bf16": 2.0**20, "fp16": 2.0**13}
 BETWEEN, LEFT, PART = 2.0**17, 2.0**-6, 4.0
 #: Usual tiles along rows and columns that are many in all, also where tiles are twice as large.
 MANY_ROWS, MANY_COLUMNS = 18, 254
+#: The same, of 41 tiles of 256 columns or 82 of 128: 41 times its reciprocal in fp32 is below 1.
+FP32_ROWS, FP32_COLUMNS = 36, 164
 #: Extents of problems made for ``check``: one tile and several, whole and ragged.
 EXTENTS = (1, 7, 64, 130, 256, 264, 385, 520, 700, 1500)
 
@@ -132,11 +134,12 @@ class GemmProblem(Problem):
         """Many tiles of rows, or of columns, beside few: of groups of tiles the last is small.
 
         And so many tiles in all that a product with 1 / n in 16 bits gets some of their places
-        wrong. And a long sum that is larger than 16 bits hold before it ends.
+        wrong, or one in fp32. And a long sum that is larger than 16 bits hold before it ends.
         """
         few, many = 4 * USUAL_TILE + 8, 34 * USUAL_TILE + 24
         long = dataclasses.replace(self, m=USUAL_TILE, n=USUAL_TILE, k=2200, between=BETWEEN)
-        flat = ((many, few), (few, many), (MANY_ROWS * USUAL_TILE, MANY_COLUMNS * USUAL_TILE))
+        tiles = ((MANY_ROWS, MANY_COLUMNS), (FP32_ROWS, FP32_COLUMNS))
+        flat = ((many, few), (few, many), *((m * USUAL_TILE, n * USUAL_TILE) for m, n in tiles))
         return [*(dataclasses.replace(self, m=m, n=n, k=8) for m, n in flat), long]
 
     def vast(self) -> list[Self]:

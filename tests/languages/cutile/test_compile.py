@@ -46,8 +46,8 @@ def compiled(cache_dir):
     [
         ("sm_90", 8, 168, False, "HGMMA"),
         ("sm_100", 8, 168, False, "UTCHMMA"),
-        ("sm_90", None, 255, True, "HGMMA"),
-        ("sm_120", 8, 168, True, "HMMA"),
+        pytest.param("sm_90", None, 255, True, "HGMMA", marks=pytest.mark.exhaustive),
+        pytest.param("sm_120", 8, 168, True, "HMMA", marks=pytest.mark.exhaustive),
     ],
 )
 def test_latent_attention_as_measured_before(compiled, arch, warps, registers, spills, path):
@@ -74,7 +74,7 @@ def test_latent_attention_as_measured_before(compiled, arch, warps, registers, s
 @pytest.mark.parametrize(
     ("arch", "path", "tma"),
     [
-        ("sm_80", "HMMA", False),
+        pytest.param("sm_80", "HMMA", False, marks=pytest.mark.exhaustive),
         ("sm_90", "HGMMA", True),
         ("sm_100", "UTCHMMA", True),
         ("sm_120", "HMMA", True),
