@@ -82,7 +82,9 @@ class TestCheck:
             return CheckOutcome(key, f"slug-{index}", error, text)
 
         monkeypatch.setattr(checking, "check_case", outcome)
-        monkeypatch.setattr(trials, "run", lambda *_: [OutputError("o", 1e-3, 0.0, Tolerance(0.1, 0.1))])
+        monkeypatch.setattr(
+            trials, "run", lambda *_: [OutputError("o", 1e-3, 0.0, Tolerance(0.1, 0.1))]
+        )
         return wrong
 
     def test_all_right_is_0(self, threads, capsys):

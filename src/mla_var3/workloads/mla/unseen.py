@@ -1,7 +1,8 @@
 """Keys that a query does not see, with scores far above those of all keys that it sees.
 
 Whoever hides scores once the highest is known, or by adding a finite number, gives such a query no
-weight at all. No other query has a part in the dimensions that make it.
+weight at all. No other query has a part in the dimensions that make it. In bf16 one query's are
+infinite, so that whoever adds minus infinity to hide them has NaN.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 #: Such a score, what a key has in place of its part, and the dimensions: one each for the first
 #: query and one in the middle, whose later keys a mask hides, and one for what else is hidden.
 SCORE, KEY = 20_000.0, 32.0
+#: What both parts of the second query's are in bf16: fp32 does not hold their product.
+HUGE = 2.0**66
 FIRST, MASKED = 8, 2
 OTHER, END = FIRST + MASKED, FIRST + MASKED + 1
 
@@ -28,7 +31,7 @@ def ask(queries: torch.Tensor, scale: float) -> None:
     queries[..., FIRST:END] = 0.0
     part = SCORE / scale / KEY
     for number, query in enumerate(asking(queries.shape[-2])):
-        queries[..., query, FIRST + number] = part
+        queries[..., query, FIRST + number] = HUGE if _is_huge(queries, number) else part
     queries[..., 0, OTHER] = part
 
 
@@ -37,4 +40,10 @@ def behind(keys: torch.Tensor, length: int, *, causal: bool = True) -> None:
     keys[..., FIRST:END] = 0.0
     for number, query in enumerate(asking(length) if causal else ()):
         later = length - 1 - query
-        keys[..., max(keys.shape[-2] - later, 0) :, FIRST + number] = KEY
+        hidden = keys[..., max(keys.shape[-2] - later, 0) :, FIRST + number]
+        hidden[...] = HUGE if _is_huge(keys, number) else KEY
+
+
+def _is_huge(values: torch.Tensor, number: int) -> bool:
+    """Whether the parts of a query's scores are so large, by its place among those that ask."""
+    return number == 1 and str(values.dtype) == "torch.bfloat16"
