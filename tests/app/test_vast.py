@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mla_var3 import languages
 from mla_var3.app import checking, vast
 from mla_var3.errors import PlanError
 from mla_var3.languages.cute import _Cute
@@ -12,7 +13,7 @@ from mla_var3.runtime.kernel import GRID_LIMITS
 from mla_var3.workloads.mla.problems import MlaProblem
 
 ROWS = 128 * 1024
-VERSIONS = [v for v in registry.versions() if v.language in ("cutile", "cute-dsl")]
+VERSIONS = [v for v in registry.versions() if languages.find(v.language).archs]
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.key)
@@ -36,6 +37,15 @@ def test_a_grid_that_no_gpu_takes_is_named(monkeypatch):
     assert f"cannot be launched: attention has a grid of (132, {ROWS}, 1)" in said
     monkeypatch.setattr(_Cute, "grid", lambda _self, _kernel: ())
     assert vast.refused(plan) == "", "where only a compile would say"
+
+
+def test_blocks_that_cannot_all_run_at_once_are_named(monkeypatch):
+    plan = registry.find("sparse_prefill@cute-dsl", "v0").plan_class()()
+    assert vast.refused(plan) == ""
+    cls = type(plan)
+    monkeypatch.setattr(cls, "parts", property(lambda self: min(132 // (self.b * self.s), 16)))
+    said = vast.refused(plan)
+    assert "whose blocks have to run at once, and the GPU has 132 multiprocessors" in said
 
 
 def test_what_a_plan_refuses_itself_is_no_finding(monkeypatch):

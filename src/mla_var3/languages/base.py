@@ -250,6 +250,9 @@ class Language(Protocol):
     def grid(self, kernel: Kernel) -> tuple[int, ...]:
         """Blocks per axis under its tiling, told without a compile; empty where that takes one."""
 
+    def is_cooperative(self, kernel: Kernel) -> bool:
+        """Whether a launch asks that all of its blocks run at once; false where none can ask."""
+
     def launches(self, kernel: Kernel) -> re.Pattern[str]:
         """What a profiler calls the launches of a kernel, from the start of the name."""
 

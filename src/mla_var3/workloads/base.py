@@ -167,6 +167,10 @@ class Problem(ABC):
         """Problems that are too large to be run by ``check``, which asks whether they launch."""
         return []
 
+    def shared_out(self) -> list[Self]:
+        """Problems of few long items, each for several multiprocessors; only planned, as those."""
+        return []
+
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
         """The same kind of problem with few items, long enough for so many multiprocessors.
 

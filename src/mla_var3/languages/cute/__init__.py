@@ -141,6 +141,11 @@ class _Cute:
 
         return kernel.grid() or evaluation.grid(jobs.require_cute(kernel))
 
+    def is_cooperative(self, kernel: Kernel) -> bool:
+        from mla_var3.languages.cute import evaluation, jobs
+
+        return evaluation.is_cooperative(jobs.require_cute(kernel))
+
     def mutants(self, source: str) -> Iterator[Mutant]:
         from mla_var3.languages.cute.mutants import Deriver
 

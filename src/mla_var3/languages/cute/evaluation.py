@@ -39,18 +39,28 @@ class UnknownValueError(HyperMlaError):
 
 def grid(kernel: CuteKernel) -> tuple[int, ...]:
     """Blocks per axis under the current tiling; empty where the host function does not say."""
+    found = _set(kernel, "grid")
+    return tuple(int(extent) for extent in found[0]) if len(found) == 1 else ()
+
+
+def is_cooperative(kernel: CuteKernel) -> bool:
+    """Whether a launch asks that all of its blocks run at once."""
+    return any(_set(kernel, "cooperative"))
+
+
+def _set(kernel: CuteKernel, name: str) -> list[Any]:
+    """What launches set by a name under the current tiling; none where it takes a compile."""
     host, arguments = _host(kernel)
     if host is None:
-        return ()
+        return []
     function = _function(host if inspect.isroutine(host) else type(host).__call__)
     values = [a.tensor if isinstance(a, signature.Dynamic) else a for a in arguments]
     given = dict(zip(signature.parameter_names(host), values, strict=False))
     scope = _Scope(function, _known({"self": host, **given}))
     try:
-        found = list(_grids(scope))
-        return tuple(int(extent) for extent in found[0]) if len(found) == 1 else ()
+        return list(_settings(scope, name))
     except UnknownValueError:
-        return ()
+        return []
 
 
 def _host(kernel: CuteKernel) -> tuple[Any, tuple[Any, ...]]:
@@ -61,18 +71,18 @@ def _host(kernel: CuteKernel) -> tuple[Any, tuple[Any, ...]]:
         return None, ()
 
 
-def _grids(scope: _Scope) -> Iterator[tuple[int, ...]]:
-    """The grids of the launches in a host function, and in the methods that it hands over to."""
+def _settings(scope: _Scope, setting: str) -> Iterator[Any]:
+    """A setting of the launches in a host function, and in the methods that it hands over to."""
     for call in _calls(scope.body, "launch"):
         for keyword in call.keywords:
-            if keyword.arg == "grid":
+            if keyword.arg == setting:
                 yield scope.value(keyword.value)
-            elif keyword.arg is None and "grid" in (options := _options(scope, keyword.value)):
-                yield options["grid"]
+            elif keyword.arg is None and setting in (options := _options(scope, keyword.value)):
+                yield options[setting]
     for call, owner, name in _own_calls(scope.body):
         method = getattr(scope.value(owner), name, None)
         if inspect.ismethod(method) and "launch" in _function(method).__code__.co_names:
-            yield from _grids(scope.entered(call, method))
+            yield from _settings(scope.entered(call, method), setting)
 
 
 def _options(scope: _Scope, node: ast.expr) -> Mapping[str, Any]:

@@ -135,6 +135,9 @@ class _Cutile:
     def grid(self, kernel: Kernel) -> tuple[int, ...]:
         return kernel.grid()
 
+    def is_cooperative(self, kernel: Kernel) -> bool:
+        return False
+
     def mutants(self, source: str) -> Iterator[Mutant]:
         from mla_var3.languages.cutile.mutants import Deriver
 

@@ -83,6 +83,9 @@ class _Library:
     def grid(self, kernel: Kernel) -> tuple[int, ...]:
         return ()
 
+    def is_cooperative(self, kernel: Kernel) -> bool:
+        return False
+
     def mutants(self, source: str) -> Iterator[Mutant]:
         return iter(())
 

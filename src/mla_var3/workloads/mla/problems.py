@@ -112,6 +112,8 @@ def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
 MANY = 200
 #: Tiles of keys that weigh little, and much together.
 LONG_TAIL = 250
+#: Sequences that multiprocessors share, and their tokens, also of a list.
+SHARED, LONG = (1, 2, 3, 5, 7, 11, 17, 33, 67), 2048
 #: Of how many places of a list one names no token, where some do.
 STRAY = 7
 #: Values for problems made for ``check``: dimensions, and tokens that are kept in another form.
@@ -264,6 +266,12 @@ class MlaProblem(Problem):
         sizes: dict[str, Any] = {"b": 1, "h": 128, "s": 1024, "t": 1024, **self._cut(USUAL_TILE)}
         pieces: dict[str, Any] = {n: 2 for n in self.problem() if n.endswith(("splits", "parts"))}
         return [dataclasses.replace(self, **sizes, **own) for own in ({}, pieces)]
+
+    def shared_out(self) -> list[Self]:
+        """Long sequences of one query token, with few heads and with many."""
+        long: dict[str, Any] = {"s": 1, "t": LONG, **self._cut(USUAL_TILE)}
+        long |= {n: LONG for n in self.problem() if n == "topk"}
+        return [dataclasses.replace(self, b=b, h=h, **long) for b in SHARED for h in (16, 128)]
 
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
         """Sequences of few rows, each with a tile of keys per multiprocessor."""

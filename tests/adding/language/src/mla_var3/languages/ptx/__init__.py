@@ -97,6 +97,9 @@ class _Ptx:
     def grid(self, kernel: Kernel) -> tuple[int, ...]:
         return kernel.grid()
 
+    def is_cooperative(self, kernel: Kernel) -> bool:
+        return False
+
     def launches(self, kernel: Kernel) -> re.Pattern[str]:
         return re.compile(rf"{re.escape(kernel.function_name)}$")
 
