@@ -187,6 +187,32 @@ def test_the_device_has_what_the_dsl_asks_for(asked: int, size: int, clusters: i
     assert told["__init__"](None) is None
 
 
+TOGETHER = SCRIPT.replace("grid=(1, 1, 1), block=(int(sys.argv[1]), 1, 1)",
+    "grid=(int(sys.argv[1]), 1, 1), block=(1024, 1, 1), cooperative=sys.argv[2] == 'yes'"
+).replace("thread, _, _ = cute.arch.thread_idx()", "thread = cute.arch.block_idx()[0]").replace(
+    "arange(64", "arange(265").replace("zeros(64", "zeros(int(sys.argv[1])").replace(
+    "2 * a)", "2 * a[: int(sys.argv[1])])")  # fmt: skip
+
+
+@dsl
+@pytest.mark.parametrize(
+    ("blocks", "together", "said"),
+    [
+        ("264", "yes", None),
+        ("265", "no", None),
+        ("265", "yes", "launched cooperatively with 265 blocks, and the GPU holds 264 at the same"),
+    ],
+)
+def test_blocks_that_have_to_run_at_once_have_to_fit(
+    script: Path, blocks: str, together: str, said: str | None
+) -> None:
+    """Two blocks of 1,024 threads on each of 132 multiprocessors."""
+    script.write_text(TOGETHER)
+    done = run_script(script, [blocks, together], Options(checks=False), "sm_90a")
+    assert (done.ended.error is None) == (said is None)
+    assert said is None or said in str(done.ended.error)
+
+
 @dsl
 @pytest.mark.parametrize("arch", [None, "sm_100a"])
 def test_variables_of_the_dsl_are_set_inside_of_the_block_alone(

@@ -76,6 +76,29 @@ def test_parts_follow_from_rows_and_sms(by_reference, rows, workers):
     assert launching.sms_of(cuts.device) == 4
 
 
+@pytest.mark.parametrize(("causal", "lengths"), [(True, (70, 3)), (False, (70, 0))])
+def test_queries_of_more_tiles_than_sms_are_taken_some_at_a_time(monkeypatch, causal, lengths):
+    """Blocks of a launch wait for each other, so that all have to run at once."""
+    torch.manual_seed(0)
+    given = list(arguments(lengths, s=6, h=64))
+    given[10] = causal
+    launched = []
+    attend = operators.launch
+    monkeypatch.setattr(
+        operators, "launch", lambda kind, *x, **y: (launched.append(kind.name), attend(kind, *x, **y))
+    )
+    operators.paged_decode(*given)
+    assert launched == ["schedule", "attention"] * 2, "four tiles of rows, then two"
+    some = [given[at].clone() for at in (7, 8)]
+    monkeypatch.setattr(operators, "sms_of", lambda _: 6)
+    given[6] = operators.even_schedule(given[5], 6 * 64)
+    operators.paged_decode(*given)
+    assert launched[4:] == ["schedule", "attention"]
+    for one, whole in zip(some, (given[7], given[8]), strict=True):
+        assert torch.allclose(one.float(), whole.float(), atol=2e-2)
+        assert torch.equal(one.isinf(), whole.isinf())
+
+
 def test_the_workspace_is_what_is_stated(by_reference, monkeypatch):
     seen = []
     monkeypatch.setattr(

@@ -29,6 +29,8 @@ DRAWN, STEPS_DRAWN = 40, 90
 MORE_BUILDS, FEWER_PROBLEMS = 2, 8
 #: Steps of a problem that is there for a value of what plans decide, where one so short shows it.
 FEW_STEPS = 60
+#: A count that plans leave to themselves, where one build is given it.
+FEW_BLOCKS = 2
 #: What a count exceeds that could be no power of two as well.
 LEAST_COUNT = 2
 #: Steps of a problem that is short.
@@ -82,7 +84,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
         if asked.as_planned:
             _add_planned(plan, asked, picked)
         else:
-            _add(_on_device(plan, asked), asked.fields, picked)
+            _add(_on_device(plan, asked), asked, picked)
     _add_unseen(plan, picked)  # In a build that was there, it is not as its plan makes it.
     for those in picked:
         those += build_sizes.other_sides(those)
@@ -107,7 +109,8 @@ def _at_ends(one: Built, picked: Sequence[Sequence[Built]]) -> Built:
 
     One that no build has had; the first build keeps its numbers. And where all had a power of two
     for a count, such as places of a ring, with one less, if it can be: a remainder taken by a mask
-    would be right for all others.
+    would be right for all others. And where a plan left a count to itself in all builds, such as
+    blocks that stay, with few: each has several items then.
     """
     plan = one.case.plan
     for stage, tiling in one.tilings.items():
@@ -118,6 +121,8 @@ def _at_ends(one: Built, picked: Sequence[Sequence[Built]]) -> Built:
             if type(field.default) is float and getattr(own, field.name) in known:
                 others = cases.ends(own, field.name, plan)
                 new = [each for each in others if getattr(each, field.name) not in known]
+            elif known == {None} and getattr(own, field.name) is None:
+                new = [dataclasses.replace(own, **{field.name: FEW_BLOCKS})]
             else:
                 new = _odd(own, field.name, known)
             tried = (_with(one, {**one.tilings, stage: each}) for each in new)
@@ -193,19 +198,29 @@ def _deep(plan: KernelPlan, number: int) -> KernelPlan:
     return dataclasses.replace(plan, **values)
 
 
-def _add(plan: KernelPlan, values: Mapping[str, Any], picked: list[list[Built]]) -> None:
-    """Add a problem with these values to the first build that takes it, else a build for it."""
-    for those in picked:
+def _add(plan: KernelPlan, asked: Reaching, picked: list[list[Built]]) -> None:
+    """Add a problem that is named to the first build that takes it, else a build for it."""
+    for those in picked if not asked.tiling else ():
         alike = dataclasses.replace(
             those[0].case.plan, tilings=dict(those[0].tilings), machine=plan.machine
         )
-        asked = build_sizes.with_values(alike, values)
-        if (other := build_sizes.as_built(those[0], asked)) is not None:
+        small = build_sizes.with_values(alike, asked.fields)
+        if (other := build_sizes.as_built(those[0], small)) is not None:
             those.append(other)
             return
-    whole = built(cases.as_planned(build_sizes.with_values(plan, values)))
+    whole = built(cases.as_planned(build_sizes.with_values(plan, asked.fields)))
+    if whole is not None and asked.tiling:
+        whole = _with(whole, {n: _set_to(each, asked.tiling) for n, each in whole.tilings.items()})
+    elif whole is not None:
+        whole = _at_ends(whole, picked)
     if whole is not None:
-        _add_whole(_at_ends(whole, picked).case.plan, picked, 0)
+        _add_whole(whole.case.plan, picked, 0)
+
+
+def _set_to(tiling: Tiling, numbers: Mapping[str, int]) -> Tiling:
+    """A tiling with those of the numbers that it has."""
+    own = {field.name for field in dataclasses.fields(tiling)} & numbers.keys()
+    return dataclasses.replace(tiling, **{name: numbers[name] for name in own})
 
 
 def _add_unseen(

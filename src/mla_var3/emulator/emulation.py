@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from mla_var3.emulator.machine import Dim3
 from mla_var3.emulator.options import Options
 from mla_var3.emulator.program import Program
 from mla_var3.emulator.regions import Region
+from mla_var3.emulator.turns import resident
 from mla_var3.emulator.ways import Asked, Repeats
 from mla_var3.errors import EmulatorError
 from mla_var3.gpuless import streams
@@ -45,6 +47,8 @@ class Call(Protocol):
     def shared(self) -> int: ...
     @property
     def overlaps(self) -> bool: ...
+    @property
+    def cooperative(self) -> bool: ...
     @property
     def compiled(self) -> bool: ...
     def argument(self, i: int, size: int, /) -> bytes: ...
@@ -146,12 +150,26 @@ class Emulation:
             self.programs[key] = _program(*key)
         program = self.programs[key]
         self.asked[key] = call.shared
+        if call.cooperative:
+            self._require_room(program, call)
         block = bytearray(program.kernel.parameter_bytes)
         for i, p in enumerate(program.kernel.parameters):
             block[p.offset : p.offset + p.size] = call.argument(i, p.size)
         shape = (call.grid, call.block, call.cluster, call.shared)
         how = call.overlaps, call.compiled
         streams.submit(functools.partial(self._run, program, block, shape, *how))
+
+    def _require_room(self, program: Program, call: Call) -> None:
+        """Raise where a GPU cannot hold all blocks of a cooperative launch at once."""
+        each = math.prod(call.cluster)
+        asked = math.prod(call.grid) // each
+        room = resident(program, call.block, each, call.shared, self.options)
+        if asked > room:
+            unit = "blocks" if each == 1 else f"clusters of {each} blocks"
+            raise EmulatorError(
+                f"{call.kernel} is launched cooperatively with {asked} {unit}, and the GPU holds "
+                f"{room} at the same time"
+            )
 
     def _run(
         self,

@@ -28,7 +28,7 @@ SYMBOLS: dict[str, tuple[Any, ...]] = {
 }
 #: cudaLaunchConfig_t: grid, block, shared bytes, stream, attributes, their number.
 CONFIG = struct.Struct("<6IQQQI4x")
-ATTRIBUTE_BYTES, CLUSTER_DIMENSION, STREAM_SERIALIZATION = 72, 4, 6
+ATTRIBUTE_BYTES, COOPERATIVE, CLUSTER_DIMENSION, STREAM_SERIALIZATION = 72, 2, 4, 6
 FAILED = 999
 
 
@@ -43,7 +43,7 @@ class _Call:
         )
         self.kernel, self.grid, self.block = kernel, (gx, gy, gz), (bx, by, bz)
         self.arguments = ctypes.cast(arguments, ctypes.POINTER(POINTER))
-        self.cluster, self.overlaps = (1, 1, 1), False
+        self.cluster, self.overlaps, self.cooperative = (1, 1, 1), False, False
         for i in range(n if attributes else 0):
             raw = ctypes.string_at(attributes + ATTRIBUTE_BYTES * i, ATTRIBUTE_BYTES)
             kind, *size = struct.unpack_from("<I4x3I", raw)
@@ -51,6 +51,8 @@ class _Call:
                 self.cluster = (size[0], size[1], size[2])
             elif kind == STREAM_SERIALIZATION:
                 self.overlaps = bool(size[0])
+            elif kind == COOPERATIVE:
+                self.cooperative = bool(size[0])
 
     def argument(self, i: int, size: int) -> bytes:
         """Bytes of the ``i``-th kernel parameter."""

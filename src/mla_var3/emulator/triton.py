@@ -45,6 +45,7 @@ class Call:
     shared: int
     arguments: Sequence[bytes]
     overlaps: bool = False
+    cooperative: bool = False
     compiled: bool = True
 
     def argument(self, i: int, size: int) -> bytes:
@@ -76,7 +77,8 @@ class Launcher:
         block, cluster = (32 * m.num_warps, 1, 1), (m.num_ctas, 1, 1)
         overlaps = bool(getattr(m, "launch_pdl", False))
         grid = (x * m.num_ctas, y, z)
-        call = Call(m.name, grid, block, cluster, m.shared, arguments, overlaps)
+        together = bool(getattr(m, "launch_cooperative_grid", False))
+        call = Call(m.name, grid, block, cluster, m.shared, arguments, overlaps, together)
         self.emulation.launch(ptx, call)
 
     def _scratch(self, ctas: int) -> list[Any]:

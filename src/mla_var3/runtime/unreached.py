@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -75,6 +76,7 @@ class _Reach(BaseModel):
     versions: tuple[str, ...] | None = None
     as_planned: bool = False
     sms: int | None = Field(default=None, ge=1)
+    tiling: dict[str, int] = {}
 
 
 class _Gaps(BaseModel):
@@ -136,11 +138,13 @@ class Reaching(NamedTuple):
         fields: Values of its fields.
         as_planned: Whether it needs the tilings that its plan chooses, and not any.
         sms: Multiprocessors of the device that it needs; None for the usual one's.
+        tiling: Numbers that tilings with such a field need.
     """
 
     fields: Mapping[str, Any]
     as_planned: bool = False
     sms: int | None = None
+    tiling: Mapping[str, int] = MappingProxyType({})
 
 
 def reaching(version: Version) -> tuple[Reaching, ...]:
@@ -150,7 +154,7 @@ def reaching(version: Version) -> tuple[Reaching, ...]:
         HyperMlaError: As for ``named``.
     """
     return tuple(
-        Reaching(dict(one.fields), one.as_planned, one.sms)
+        Reaching(dict(one.fields), one.as_planned, one.sms, dict(one.tiling))
         for one in _read(version).reach
         if one.versions is None or version.version in one.versions
     )

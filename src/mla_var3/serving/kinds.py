@@ -99,6 +99,11 @@ def workers_of(rows: int, sms: int) -> int:
     return max(sms // -(-rows // ROWS), 1)
 
 
+def queries_at_once(heads: int, sms: int) -> int:
+    """Queries of a sequence whose tiles of rows each have an SM."""
+    return max(sms // 2 * 2 * ROWS // heads, 1)
+
+
 def tiles_of(rows: int, alone: bool = False) -> int:
     """Tiles of rows that a part has places for, of a sequence with so many rows."""
     share, groups = groups_of(rows) if not alone else (1, -(-rows // ROWS))

@@ -88,7 +88,9 @@ def paged_decode(
         table: Pages of each sequence in order, [b, n] in int32.
         lengths: Keys of each sequence, [b] in int32.
         cuts: By ``even_schedule`` of the same lengths and rows; calls that are given the same one
-            run one after another.
+            run one after another. Where queries have more tiles of rows than the GPU has SMs, all
+            of which have to run at once, they are taken some at a time, with schedules of their
+            own.
         o: Output [b, s, h, 512].
         lse: Logarithm of the sum of exponentials, [b, h, s] in fp32.
         scale: Softmax scale.
@@ -103,6 +105,17 @@ def paged_decode(
         z, kpe = (x.new_zeros(1, *x.shape[1:]) for x in (z, kpe))
     if not table.shape[1]:
         table = lengths[:, None]
+    if s > (most := kinds.queries_at_once(h, sms_of(q.device))):
+        for end in range(s, 0, -most):
+            some = slice(max(end - most, 0), end)
+            # To the last of these queries a sequence ends where the mask of the next one begins.
+            seen = (lengths - (s - end)).clamp_(min=0) if causal else lengths
+            own = even_schedule(seen, h * (some.stop - some.start))
+            paged_decode(
+                q[:, some], qpe[:, some], z, kpe, table, seen, own, o[:, some], lse[..., some],
+                scale, causal, base2, empty,
+            )  # fmt: skip
+        return
     rows, dtype = s * h, str(q.dtype).removeprefix("torch.")
     attention = kinds.attention(dtype, rows, z.shape[1], table.shape[1] == 1)
     workers = len(cuts) // (1 + 2 * kinds.tiles_of(rows))
