@@ -34,7 +34,7 @@ FAR = 830.0
 #: A score below what a kernel may take for that of no key at all; every other head's is as far
 #: above what it may take for the highest. fp32 tells no scores apart there that differ by little: a
 #: query that has it has no other part, and keys have this in its place.
-BOTTOM, BOTTOM_KEY = -20_000.0, 32.0
+BOTTOM, BOTTOM_KEY = -80_000.0, 32.0
 #: By how much an LSE of scores may be off, of each of their units, and outputs of parts that are
 #: weighted by such LSEs: fp32 holds either to so many bits.
 LSE_OF_SCORES, WEIGHT_OF_SCORES = 2.0**-21, 2.0**-23
