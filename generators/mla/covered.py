@@ -174,6 +174,7 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-parallel": few_heads.parallel,
     "mla-least-time": least.text,
     "mla-crossover": crossover.text,
+    "mla-sparse-short": crossover.short,
     "mla-turning": lambda _site, link: turning.short(link),
     "mla-prefixes": prefixes.text,
     "mla-served": served.text,

@@ -52,6 +52,27 @@ def text(site: Site, link: Link) -> str:
     ).rstrip()
 
 
+def short(site: Site, link: Link) -> str:
+    """How flat the time of chosen tokens is, at one number of heads and sequences."""
+    sizes = _newest(site)
+    if not sizes:
+        return "Dense and sparse decode were not timed in one run here."
+    h, b = max(h for h, _, _ in sizes), min(b for _, b, _ in sizes)
+    contexts = sorted(t for heads, batch, t in sizes if (heads, batch) == (h, b))
+    near, far = sizes[h, b, contexts[1]], sizes[h, b, contexts[-1]]
+    kept = near["sparse_mla"].record.problem["topk"]
+
+    def both(design: str) -> str:
+        return f"{time_of(near[design], link)} and {time_of(far[design], link)}"
+
+    return (
+        f"**{b} sequences of {contexts[1]:,} and of {contexts[-1]:,} cached tokens, {h} heads, on "
+        f"{cell(targets.target_name(near['sparse_mla'].record.target))}: {kept:,} chosen tokens "
+        f"take {both('sparse_mla')}** ({run_version(site, near['sparse_mla'], link)}; FlashMLA "
+        f"{both('deepseek_sparse_decode')}), all tokens {both('flash_mla')}. Without the indexer."
+    )
+
+
 def _newest(site: Site) -> Mapping[Size, Mapping[str, Run]]:
     """The runs by size and design, of the newest run that timed all four at all sizes."""
     asked = {(p["h"], p["b"], p["t"]) for p in dense_or_sparse_set()}

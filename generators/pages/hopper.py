@@ -128,7 +128,7 @@ def pages(site: Site) -> list[Page]:
         f"{number}. [{cell(lesson.title)}]({lesson.key}.md): {cell(lesson.question)}"
         for number, lesson in enumerate(course.pages, 1)
     )
-    found_by = ["teach me Hopper", "warp-specialized kernel from nothing", "learn Hopper"]
+    found_by = ["teach me Hopper", "Hopper course", "learn Hopper"]
     link = site.link(INDEX)
     learn = link("docs/learn/index.md")
     first = course.pages[0]

@@ -31,6 +31,7 @@ TEXTS = {
     "from-zero": "From zero to an MLA kernel",
     "first-kernel": "A first kernel, line by line",
     "cutile-to-machine-code": "One cuTile kernel down to machine code",
+    "cutile-mla": "MLA decode in cuTile, from CUDA or Triton",
     "simplest-kernel": "The simplest MLA decode kernel, line by line",
     "exercises": "Exercises: write it yourself",
     "attention-and-mla": "Attention and MLA in ten minutes",

@@ -26,6 +26,7 @@ HAS_CUTE = importlib.util.find_spec("cutlass") is not None
         ("cute_sync/descriptor", "right: True"),
         ("cute_sync/paged_tile", "right: True"),
         ("cute/decode", "right: True"),
+        ("cute/tma_wgmma", "right: True"),
     ],
 )
 def test_a_script_in_the_cute_dsl(name, said, capsys):
@@ -66,6 +67,39 @@ def test_the_tile_of_tcgen05_without_its_wait_says_what_the_lesson_says(tmp_path
 
 
 @pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ("mbarrier_wait(full, step & 1)", "mbarrier_wait(full, 0)", "deadlock"),
+        ("warpgroup.fence()", "pass", "missing-wgmma-fence"),
+        ("warpgroup.wait_group(0)", "pass", "race"),
+        ("2 * 64 * 64 * 2", "64 * 64 * 2", "race"),
+        ("(tile_layout(), (TILE, TILE))", "(narrow, (TILE, TILE))", None),
+    ],
+)
+def test_the_first_hopper_kernel_breaks_as_its_page_says(before, after, named, tmp_path, capsys):
+    """Each mistake is named, but for two swizzles that disagree: those give wrong numbers."""
+    from mla_var3.emulator import Options
+    from mla_var3.emulator.script import run_script
+
+    text = (repo_root() / "examples/cute/tma_wgmma.py").read_text(encoding="utf-8")
+    assert text.count(before) == 1
+    text = text.replace(before, after).replace(
+        "    kind, box =",
+        "    sw64 = warpgroup.SmemLayoutAtomKind.K_SW64\n"
+        "    atom = warpgroup.make_smem_layout_atom(sw64, cutlass.Float16)\n"
+        "    narrow = cute.tile_to_shape(atom, (TILE, TILE), order=(0, 1))\n"
+        "    kind, box =",
+    )
+    (tmp_path / "broken.py").write_text(text, encoding="utf-8")
+    found = run_script(tmp_path / "broken.py", (), Options(), "sm_90a").diagnostics
+    if named is None:
+        assert (found, capsys.readouterr().out) == ([], "right: False\n")
+    else:
+        assert named in "\n".join(str(each) for each in found)
+
+
+@pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("file", "said"),
@@ -91,6 +125,7 @@ def test_what_the_path_of_an_rtx_5090_says_of_its_scripts(file, said):
         ("helpers_cutile", 2, "causal True: right True"),
         ("list_of_pages", 1, "right: True"),
         ("fp8_bytes", 1, "right: True"),
+        ("paged_mla", 2, "right: True"),
     ],
 )
 def test_a_script_in_cutile(name, launches, said, capsys):
@@ -101,12 +136,21 @@ def test_a_script_in_cutile(name, launches, said, capsys):
     assert said in capsys.readouterr().out
 
 
+def test_mla_in_torch_says_what_its_page_says(capsys):
+    runpy.run_path(str(repo_root() / "examples/first/mla_in_torch.py"), run_name="__main__")
+    page = (repo_root() / "docs/learn/attention-and-mla.md").read_text(encoding="utf-8")
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if f"`{line}`" not in page] == []
+
+
 @pytest.mark.parametrize(
     ("page", "names"),
     [
         ("glossary/tma", ["cute_sync/paged_tile"]),
-        ("learn/ampere-to-hopper", ["cute/decode", "hopper/wgmma"]),
+        ("learn/ampere-to-hopper", ["cute/decode", "cute/tma_wgmma"]),
         ("learn/cutile-to-machine-code", ["lessons/lesson5"]),
+        ("learn/cutile-mla", ["first/paged_mla"]),
+        ("learn/attention-and-mla", ["first/mla_in_torch"]),
     ],
 )
 def test_a_page_shows_lines_of_its_scripts(page, names):
