@@ -58,3 +58,22 @@ def test_a_card_s_own_page_says_its_side(site):
     assert "memory takes longer, arithmetic from 2 query tokens on" in text
     assert "arithmetic-intensity.md)" in text
     assert "from one query token on" in str(map_page(site, "nvidia-h200-sxm").content)
+
+
+def test_cards_of_hopper_s_code_stand_beside_the_first(site):
+    text = balance.hopper(site, site.link("how-times-are-taken.md"))
+    rows = [line for line in text.splitlines() if line.startswith("| [")]
+    assert len(rows) == len(balance.HOPPER)
+    assert "989.5 TFLOP/s, 4.8 TB/s | 109 rows | arithmetic | memory |" in rows[0]
+    slower = cards.rates(devices.load(balance.HOPPER[0])).gbps / cards.rates(
+        devices.load("nvidia-h100-pcie")
+    ).gbps
+    assert f"memory, {slower:.2g} times as long |" in rows[-1]
+
+
+def test_shares_that_count_as_near_are_those_attained(site):
+    text = balance.border(site, site.link("profiling.md"))
+    found, attained = (cards.rates(devices.load("nvidia-h200-sxm")),
+                       regimes.ceilings_of("nvidia-h200-sxm"))  # fmt: skip
+    assert f"{attained.gbps / found.gbps:.0%} of the [bandwidth]" in text
+    assert "**H100 SXM:**" in text
