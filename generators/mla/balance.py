@@ -49,31 +49,24 @@ HOPPER = ("nvidia-h200-sxm", "nvidia-h800-sxm", "nvidia-h100-sxm", "nvidia-h100-
 
 def hopper(site: Site, link: Link) -> str:
     """Ceilings of each card for Hopper's code, what binds, and the time beside the first one's."""
-    known, shape = {device.key: device for device in site.devices}, Shape()
+    known, shape, heads = {device.key: device for device in site.devices}, Shape(), (16, 128)
     shown = [known[key] for key in HOPPER if key in known and published(known[key])]
-    if not shown:
-        return ""
-    heads = (128, 16)
-    rows = []
+    told = []
     for device in shown:
         found = rates(device)
-        cells = [side(device, shape, count) for count in heads]
+        name = " ".join(device.name.removeprefix("NVIDIA ").split()[:2])
+        said = (
+            f"[{cell(name)}]({link(f'knowledge/devices/{device.key}.toml')}) "
+            f"{found.tflops:,.4g} TFLOP/s, {found.gbps / 1000:.3g} TB/s, "
+            f"memory binds up to {regimes.border_rows(shape, found):.0f} rows"
+        )
         if device is not shown[0]:
             longer = (least(device, count) / least(shown[0], count) for count in heads)
-            cells = [
-                f"{bound}, {factor:.2g} times as long"
-                for bound, factor in zip(cells, longer, strict=True)
-            ]
-        rows.append(
-            [
-                f"[{cell(device.name)}]({link(f'knowledge/devices/{device.key}.toml')})",
-                f"{found.tflops:,.4g} TFLOP/s, {found.gbps / 1000:.3g} TB/s",
-                f"{regimes.border_rows(shape, found):.0f} rows",
-                *cells,
-            ]
-        )
-    head = ["Card", "Datasheet, dense bf16", "Memory binds up to", *(f"{n} heads" for n in heads)]
-    return table(head, rows)
+            said += " ({} times the time with 16 heads, {} with 128)".format(
+                *(f"{factor:.2g}" for factor in longer)
+            )
+        told.append(said)
+    return f"{'; '.join(told)}." if told else ""
 
 
 def border(site: Site, link: Link) -> str:

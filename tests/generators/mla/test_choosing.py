@@ -19,9 +19,9 @@ def rows(site) -> dict[str, list[str]]:
 
 
 def test_every_case_has_a_run_and_an_answer(rows):
-    assert list(rows) == [case.name for case in choosing.CASES]
+    assert len(rows) == len(choosing.CASES)
     for row in rows.values():
-        assert re.match(r"ours: \S+ faster|either: as fast|\*\*keep FlashMLA\*\*: \S+ faster", row[-1])
+        assert re.match(r"ours, \S+ faster$|either$|\*\*keep FlashMLA\*\*, \S+ faster$", row[-1])
 
 
 def test_the_answer_follows_from_both_times_of_one_run(site):
@@ -34,11 +34,11 @@ def test_the_answer_follows_from_both_times_of_one_run(site):
 
 
 def test_where_the_library_is_ahead_it_is_kept(site, rows):
-    case = next(one for one in choosing.CASES if one.name == "64 heads, large, long")
+    case = choosing.Case(128, 64, 65536)
     mine, theirs = next(pair for runs in choosing._groups(site, case)
                         if (pair := choosing._pair(case, runs)))  # fmt: skip
     assert mine.total.median_us > theirs.total.median_us * (1 + NOISE)
-    assert rows[case.name][-1].startswith("**keep FlashMLA**")
+    assert rows["b=128 h=64 t=65,536"][-1].startswith("**keep FlashMLA**")
 
 
 def test_triton_stands_beside_the_library(site):

@@ -17,7 +17,7 @@ def test_commit_commands_and_what_is_expected_stand_together(site):
     assert expected.count(" us](") == expected.count("TFLOP/s") == expected.count("GB/s") == 2
     long = repeating.outliers(site, site.link("how-times-are-taken.md"))
     assert re.search(r"shortest takes 0\.\d\d to \d\.\d\d of the median", long)
-    errors = next(row for row in text.splitlines() if row.startswith("| largest error"))
+    errors = next(row for row in text.splitlines() if row.startswith("**Right:** largest error"))
     assert errors.count("against torch fp32") == 2
 
 
