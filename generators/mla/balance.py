@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from generators.mla.cards import by_bandwidth, linked, published, rates
+from generators.mla.cards import by_bandwidth, least, linked, published, rates
 from generators.model.site import Site
 from generators.write.text import cell, sections, table
 from mla_var3.devices import Device
@@ -41,6 +41,58 @@ def text(site: Site, link: Link) -> str:
         f"An fp8 cache with products in 16 bits raises the number to {_fp8_intensity(shape):.0f}.",
         _attained(site, shape, link),
     ).rstrip()
+
+
+#: Cards of the same machine code, which people hold against each other.
+HOPPER = ("nvidia-h200-sxm", "nvidia-h800-sxm", "nvidia-h100-sxm", "nvidia-h100-pcie")
+
+
+def hopper(site: Site, link: Link) -> str:
+    """Ceilings of each card for Hopper's code, what binds, and the time beside the first one's."""
+    known, shape, heads = {device.key: device for device in site.devices}, Shape(), (16, 128)
+    shown = [known[key] for key in HOPPER if key in known and published(known[key])]
+    told = []
+    for device in shown:
+        found = rates(device)
+        name = " ".join(device.name.removeprefix("NVIDIA ").split()[:2])
+        said = (
+            f"[{cell(name)}]({link(f'knowledge/devices/{device.key}.toml')}) "
+            f"{found.tflops:,.4g} TFLOP/s, {found.gbps / 1000:.3g} TB/s, "
+            f"memory binds up to {regimes.border_rows(shape, found):.0f} rows"
+        )
+        if device is not shown[0]:
+            longer = (least(device, count) / least(shown[0], count) for count in heads)
+            said += " ({} times the time with 16 heads, {} with 128)".format(
+                *(f"{factor:.2g}" for factor in longer)
+            )
+        told.append(said)
+    return f"{'; '.join(told)}." if told else ""
+
+
+def border(site: Site, link: Link) -> str:
+    """At how many rows decode turns, and which shares of the published rates are a good kernel's.
+
+    For a reader of counters, who sees percents.
+    """
+    known, shape = {device.key: device for device in site.devices}, Shape()
+    told = []
+    for key in ASKED:
+        if key not in known:
+            continue
+        device, found = known[key], rates(known[key])
+        name, measured = cell(short_name(device)), regimes.ceilings_of(key)
+        turns = f"turns from memory to arithmetic at {regimes.border_rows(shape, found):.0f} rows"
+        if measured.source_kind != "measured":
+            told.append(f"**{name}:** latent decode {turns} per sequence by published rates.")
+            continue
+        told.append(
+            f"**{name}:** latent decode {turns} per sequence by published rates, at "
+            f"{regimes.border_rows(shape, measured):.0f} by attained ones; near means "
+            f"{measured.gbps / found.gbps:.0%} of the [bandwidth]"
+            f"({link(f'knowledge/devices/{key}.toml')}), which a copy attains, and "
+            f"{measured.tflops / found.tflops:.0%} of the arithmetic, which a GEMM does."
+        )
+    return " ".join(told)
 
 
 def short(site: Site, device: Device, link: Link) -> str:

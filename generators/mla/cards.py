@@ -258,6 +258,11 @@ def _decode(device: Device, heads: int) -> Prediction:
     return predict(work.flops, work.bytes, rates(device))
 
 
+def least(device: Device, heads: int) -> float:
+    """Least time of the decode that is worked out, in us, at the rates that anybody states."""
+    return _decode(device, heads).time_us
+
+
 def _prefill(device: Device, heads: int) -> Prediction:
     shape = regimes.Shape(b=1, h=heads)
     work = regimes.cost("flash_attention", shape, PROMPT, PROMPT)

@@ -30,6 +30,26 @@ def from_usual(run: Run) -> tuple[object, ...]:
 
 def text(site: Site, link: Link) -> str:
     """Formulas, one problem worked out, and what its rates are shares of."""
+    return "\n\n".join(filter(None, (rows(site, link), about(site, link))))
+
+
+def about(site: Site, link: Link) -> str:
+    """Whose the worked-out problem is, and what the counts leave out."""
+    pair = usual(site)
+    if pair is None or pair[0].work is None:
+        return ""
+    mine, card = pair[0], devices.find(pair[0].record.target)
+    return (
+        f"{run_version(site, mine, link)} at {cell(problems.problem_text(mine.record))}. "
+        f"Peaks are those of the datasheet, dense, for [{cell(card.name)}]"
+        f"({link(f'knowledge/devices/{card.key}.toml')}). FLOPs leave out exponentials, scaling "
+        "and pairs that a mask hides; bytes leave out the table of pages and what is read twice; "
+        "both the products that absorb $W_k$ and $W_v$."
+    )
+
+
+def rows(site: Site, link: Link) -> str:
+    """The table alone: a row for FLOPs, bytes and time."""
     pair = usual(site)
     if pair is None or pair[0].work is None:
         return ""
@@ -41,9 +61,8 @@ def text(site: Site, link: Link) -> str:
     row, both = shape.k + shape.p, 2 * shape.k + shape.p
     cache, rest = b * t * row * shape.w, b * h * s * both * shape.w
     sheet, _ = reached.rates(mine)
-    card = devices.find(mine.record.target)
     tflops = work.flops / mine.total.median_us / 1e6
-    rows = [
+    found = [
         [
             "FLOPs",
             f"2 · b · h · s · t · {both:,}: scores over {row} values, outputs over {shape.k}",
@@ -61,17 +80,11 @@ def text(site: Site, link: Link) -> str:
         ],
         [
             "Time",
-            "median of replays, L2 flushed",
+            "median of replays, L2 flushed; the merge of splits (combine) in it, its partial "
+            "results in neither FLOPs nor bytes",
             time_of(mine, link),
             f"FlashMLA {time_of(theirs, link)} in the same run: "
             f"{mine.total.median_us / theirs.total.median_us:.2f} of its time",
         ],
     ]
-    return (
-        table(["", "Counted as", "Here", "Over the time, and of what"], rows)
-        + f"\n\n{run_version(site, mine, link)} at {cell(problems.problem_text(mine.record))}. "
-        f"Peaks are those of the datasheet, dense, for [{cell(card.name)}]"
-        f"({link(f'knowledge/devices/{card.key}.toml')}). FLOPs leave out exponentials, scaling "
-        "and pairs that a mask hides; bytes leave out the table of pages and what is read twice; "
-        "both the products that absorb $W_k$ and $W_v$."
-    )
+    return table(["", "Counted as", "Here", "Over the time, and of what"], found)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from generators.mla import (
     balance,
-    by_language,
     cards,
+    choosing,
     counted,
     crossover,
     decode,
@@ -43,6 +43,8 @@ from mla_var3 import devices
 from mla_var3.knowledge.evidence import Link
 from mla_var3.workloads.mla import PREFILL_FROM, WORKLOAD, regimes
 
+#: The page that says which kernel to take for a case.
+CHOICE = "docs/b200-and-rtx-5090.md"
 #: The card on which most was measured.
 ARCH = "sm_90"
 
@@ -115,6 +117,7 @@ _CITED = ("Where", "When", "How", "Toolchain")
 def guides(site: Site, link: Link) -> list[str]:
     """Links to the pages that choose for a reader."""
     known = {
+        CHOICE: "which decode kernel or DSL, by case",
         decode.SOURCE: "which decode kernel on an H100 or H200",
         cards.SOURCE: "which card: H100, H200 or B200",
     }
@@ -165,8 +168,15 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-sparse-prefill": prompts.sparse,
     "mla-decode": decoding,
     "mla-counted": counted.text,
+    "mla-counted-rows": counted.rows,
+    "mla-counted-about": counted.about,
     "mla-sample": sample,
+    "mla-choice": choosing.text,
+    "mla-triton": choosing.triton,
     "mla-repeat": repeating.text,
+    "mla-outliers": repeating.outliers,
+    "mla-hopper": balance.hopper,
+    "mla-border": balance.border,
     "mla-drafted": drafted,
     "mla-balance": balance.text,
     "mla-heads": heads.text,
@@ -188,7 +198,6 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-energy": energy,
     "mla-models": models.text,
     "mla-elsewhere": elsewhere.text,
-    "mla-languages": by_language.table_of,
     "mla-gain": gain.text,
     "mla-stages": stages.text,
     "mla-ultra": ultra.text,

@@ -215,7 +215,8 @@ def _verdict(site: Site, version: Version, pairs: list[Pair], few: list[Pair], l
         f", {_share(few):.2f} at the {len(few)} with up to {FEW} sequences" if few else "",
         f". At the worst it is {said(worst[1].total.median_us, worst[0].total.median_us)} "
         f"({cell(str(problems.problem_of(worst[0].record)))}).",
-        f" {_launched(site, version)} [in place of {peer}]({link(SERVING)}).",
+        f" {_launched(site, version)} [in place of {peer}]({link(SERVING)}). "
+        f"[When to keep {peer}, and which DSL]({link('docs/b200-and-rtx-5090.md')}).",
         _why_another(site, version, pairs, link),
     ]
     return "".join(told)
@@ -267,8 +268,9 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
         f"however few heads ask: [why, and tensor or data parallel]"
         f"({link('docs/glossary/head-grouping.md')}#sixteen-heads-per-gpu).\n"
         f"- **Not measured:** fewer than {least} heads (Kimi K2 at TP=8 has 8; the same bytes of "
-        f"cache, so begin from the row of {least}), an H100, other batches than these, vLLM's "
-        f"Triton kernel. FlashInfer: [against libraries](against-libraries.md).\n"
+        f"cache, so begin from the row of {least}), an H100, other batches than these, "
+        "FlashInfer, vLLM's Triton kernel. [What each takes, and when to keep FlashMLA]"
+        f"({link('docs/b200-and-rtx-5090.md')}).\n"
         "- **cuTile** runs on Hopper too, but its decode reads one contiguous cache, no pages: "
         f"[both beside {peer}]({link('knowledge/when-to-leave-cutile.md')}).",
     )  # fmt: skip
@@ -392,6 +394,7 @@ def _others(link: Link, peer: str) -> str:
         f"({link('docs/own-kernel-or-library.md')}#what-it-brings-in-tokens-per-second).\n"
         f"- **{peer} and other libraries at every problem**: [against libraries]"
         f"(against-libraries.md).\n"
-        f"- **B200 or RTX 5090**: [which kernel there]({link('docs/b200-and-rtx-5090.md')}); "
+        f"- **When to keep {peer}, which DSL, fp8, B200, RTX 5090**: [by case]"
+        f"({link('docs/b200-and-rtx-5090.md')}); "
         f"another card: [which]({link('docs/scope.md')}#which-gpu-do-i-need)."
     )

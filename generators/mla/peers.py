@@ -85,9 +85,10 @@ SIZES = (
 )
 #: Whose kernels these are, and who is not among them.
 COMPARED = (
-    "**Whose kernels:** FlashMLA, FlashInfer and cuDNN are the installed libraries. *Triton* is a "
-    "kernel of our own with split keys and Triton's tuner, not that of vLLM or SGLang. "
-    "**Not compared:** TileLang (no version was timed; figures of it here are quoted from others), "
+    "**Whose kernels:** FlashMLA is the installed library, TileGym NVIDIA's kernels in cuTile. "
+    "*Triton* is a kernel of our own with split keys and Triton's tuner, not that of vLLM or "
+    "SGLang. **Not compared:** FlashInfer and CUTLASS MLA (no run has them), TileLang (no version "
+    "was timed; figures of it here are quoted from others), "
     "Triton kernels of vLLM and SGLang, whole servers."
 )
 #: What a server with pages does where no kernel of ours was timed with them.

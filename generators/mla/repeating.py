@@ -10,8 +10,14 @@ from generators.model.site import Site
 from generators.pages.kernels import run_version
 from generators.write import figures
 from generators.write.text import cell, fence, sections, table
+from mla_var3 import devices
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.library_kernel import LibraryPlan
+
+#: The card of the figures in FlashMLA's README.
+_README_CARD = "nvidia-h800-sxm"
+#: Where that README is quoted.
+_QUOTED = "knowledge/workloads/mla.md#what-flashmla-publishes"
 
 
 def text(site: Site, link: Link) -> str:
@@ -19,15 +25,14 @@ def text(site: Site, link: Link) -> str:
     found = decode.best_known(site)
     if found is None:
         return "No run timed a kernel here beside a library."
-    mine, theirs = pair = min(found[1], key=lambda pair: counted.from_usual(pair[0]))
+    mine, theirs = min(found[1], key=lambda pair: counted.from_usual(pair[0]))
     version, plan = site.version_of(theirs), None
     if version is not None:
         plan = version.plan_class()
     needs = plan.needs if plan is not None and issubclass(plan, LibraryPlan) else None
     commit = mine.record.git.commit[:12] if mine.record.git else "COMMIT"
     install = conditions.install(site.root, needs) if needs else "the library"
-    sizes = decode.sizes(pair)
-    problem = f"b={sizes['b']}, h={sizes['h']}, s={sizes['s']}, t={sizes['t']:,}"
+    problem = _sizes(mine)
     lines = (
         f"git checkout {commit}    # of a clone; `main` has the newest version",
         "python -m pip install nox",
@@ -38,16 +43,66 @@ def text(site: Site, link: Link) -> str:
         fence("\n".join(f"$ {line}" for line in lines), "console"),
         f"Of the 60 problems look at **{problem}, pages of {decode.PAGE} at random, bf16**:",
         table(
-            ["", run_version(site, mine, link), f"FlashMLA{_stated(theirs)}, same run"],
+            ["", run_version(site, mine, link), f"FlashMLA{_stated(theirs)}, same run",
+             f"[FlashMLA's README]({link(_QUOTED)})"],
             [
-                ["expect", *(f"**{time_of(x, link)}**, {_rates(x)}" for x in (mine, theirs))],
-                ["spread of the runs", *(_spread(x) for x in (mine, theirs))],
-                ["back to back, no flush", *(_unflushed(x) for x in (mine, theirs))],
-                ["largest error, tolerance", *(_error(x) for x in (mine, theirs))],
+                ["card", _card(mine), f"the same; {_made(theirs)}", "H800 SXM5, CUDA 12.8"],
+                ["expect", *(f"**{time_of(x, link)}**, {_rates(x)}" for x in (mine, theirs)),
+                 "no shape beside its numbers"],
+                ["most GB/s of any problem", *_most(site, link, "bytes"),
+                 f"3000 GB/s, {_share(3000, 'gbps')} of that card's"],
+                ["most TFLOP/s of any problem", *_most(site, link, "flops"),
+                 f"660 TFLOPS, {_share(660, 'tflops')} of that card's"],
+                ["spread of the runs", *(_spread(x) for x in (mine, theirs)), "not stated"],
+                ["back to back, no flush", *(_unflushed(x) for x in (mine, theirs)),
+                 "not stated which"],
             ],
         ),
-        _outliers(site, mine, theirs),
+        f"**Right:** largest error {_error(mine)}; FlashMLA {_error(theirs)}.",
     )  # fmt: skip
+
+
+def outliers(site: Site, _link: Link) -> str:
+    """Why single runs are long, by all problems of the run that is to be repeated."""
+    pair = counted.usual(site)
+    return _outliers(site, *pair) if pair else ""
+
+
+def _sizes(run: Run) -> str:
+    """Sizes of a problem: ``b=32, h=128, s=1, t=4,096``."""
+    return ", ".join(f"{name}={int(run.record.problem[name]):,}" for name in "bhst")  # type: ignore[arg-type]
+
+
+def _card(run: Run) -> str:
+    device = run.record.device
+    if device is None:
+        return "not recorded"
+    driver = f", driver {device.driver}" if device.driver else ""
+    return f"{cell(device.name + driver)}; {_made(run)}"
+
+
+def _made(run: Run) -> str:
+    """With which versions of tools."""
+    return cell(", ".join(f"{name} {version}" for name, version in run.record.toolchain.items()))
+
+
+def _share(value: float, rate: str) -> str:
+    """A figure of the README as a share of the published rate of the card that it names."""
+    sheet = devices.load(_README_CARD).ceilings("bfloat16", published=True)
+    return f"{value / getattr(sheet, rate):.0%}"
+
+
+def _most(site: Site, link: Link, work: str) -> list[str]:
+    """The highest rate of each side over pages, one query token, with its problem."""
+    pairs = [pair for found in decode.by_version(site).values() for pair in found]
+    told = []
+    for side in zip(*pairs, strict=True):
+        known = [run for run in side if run.work is not None]
+        best = max(known, key=lambda run: getattr(run.work, work) / run.total.median_us)
+        told.append(
+            f"{figures.record_link(best, link, figures.rate(best, work))} at {_sizes(best)}"
+        )
+    return told
 
 
 def _stated(run: Run) -> str:

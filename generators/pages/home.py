@@ -173,7 +173,9 @@ def _doors(site: Site, link: Link) -> str:
         "Improve": "What to try next, by symptom, with code, what it brought and when it fails: "
         f"{diagnosis.first_door(site, link)}[all symptoms](#what-is-wrong-with-my-kernel). For a "
         f"file of yours, Triton included: [bring your own kernel]({link('docs/adopt.md')}). "
-        f"What did not pay: [what failed]({link(failed.SOURCE)}).",
+        f"On a GPU: [profile]({link('docs/profiling.md')}). What did not pay: "
+        f"[what failed]({link(failed.SOURCE)}); what changed: "
+        f"[two versions compared]({link('docs/compare-versions.md')}).",
         "Learn": f"{_from_zero(site, link)}"
         "From [attention and MLA in ten minutes]"
         f"({link('docs/learn/attention-and-mla.md')}) "

@@ -58,3 +58,19 @@ def test_a_card_s_own_page_says_its_side(site):
     assert "memory takes longer, arithmetic from 2 query tokens on" in text
     assert "arithmetic-intensity.md)" in text
     assert "from one query token on" in str(map_page(site, "nvidia-h200-sxm").content)
+
+
+def test_cards_of_hopper_s_code_stand_beside_the_first(site):
+    cells = balance.hopper(site, site.link("how-times-are-taken.md")).split("; ")
+    assert len(cells) == len(balance.HOPPER)
+    assert cells[0].endswith("989.5 TFLOP/s, 4.8 TB/s, memory binds up to 109 rows")
+    fast, slow = (cards.rates(devices.load(key)) for key in ("nvidia-h200-sxm", "nvidia-h100-pcie"))
+    assert f"({fast.gbps / slow.gbps:.2g} times the time with 16 heads" in cells[-1]
+
+
+def test_shares_that_count_as_near_are_those_attained(site):
+    text = balance.border(site, site.link("profiling.md"))
+    found, attained = (cards.rates(devices.load("nvidia-h200-sxm")),
+                       regimes.ceilings_of("nvidia-h200-sxm"))  # fmt: skip
+    assert f"{attained.gbps / found.gbps:.0%} of the [bandwidth]" in text
+    assert "**H100 SXM:**" in text

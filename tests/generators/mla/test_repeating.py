@@ -15,9 +15,18 @@ def test_commit_commands_and_what_is_expected_stand_together(site):
     assert "nox -s bench -- --peers" in text
     expected = next(row for row in text.splitlines() if row.startswith("| expect |"))
     assert expected.count(" us](") == expected.count("TFLOP/s") == expected.count("GB/s") == 2
-    assert re.search(r"shortest takes 0\.\d\d to \d\.\d\d of the median", text)
-    errors = next(row for row in text.splitlines() if row.startswith("| largest error"))
+    long = repeating.outliers(site, site.link("how-times-are-taken.md"))
+    assert re.search(r"shortest takes 0\.\d\d to \d\.\d\d of the median", long)
+    errors = next(row for row in text.splitlines() if row.startswith("**Right:** largest error"))
     assert errors.count("against torch fp32") == 2
+
+
+def test_the_readme_stands_beside_the_most_that_each_side_reached(site):
+    text = repeating.text(site, site.link("how-times-are-taken.md"))
+    rows = {row.strip("| ").split(" | ")[0]: row for row in text.splitlines()}
+    assert "3000 GB/s, 90% of that card's" in rows["most GB/s of any problem"]
+    assert "660 TFLOPS, 67% of that card's" in rows["most TFLOP/s of any problem"]
+    assert rows["most GB/s of any problem"].count(" at b=") == 2
 
 
 def test_without_a_run_it_says_so(site):
