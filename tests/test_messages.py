@@ -54,6 +54,9 @@ def test_wgmma_wants_the_letter_in_the_text_and_in_the_flag(tmp_path: Path) -> N
     assert other in refusal(lettered, "sm_90", tmp_path)
     assert other in page
     assert not refusal(lettered, "sm_90a", tmp_path)
+    newer = "line 12; error   : Instruction 'wgmma.fence' cannot be compiled for architecture "
+    assert f"{newer}'sm_100a'" in refusal(lettered, "sm_100a", tmp_path)
+    assert f"{newer}'sm_100a'" in page
 
 
 def test_tcgen05_is_for_a_letter_of_sm_100_and_for_no_sm_120(tmp_path: Path) -> None:
