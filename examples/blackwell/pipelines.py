@@ -25,6 +25,7 @@ def product(
     load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor,
     c: cute.Tensor, mma: cute.TiledMma,
 ):  # fmt: skip
+    """Warp 5 loads, warp 4 multiplies, warps 0 to 3 read the sums."""
     thread, warp = cute.arch.thread_idx()[0], cute.arch.make_warp_uniform(cute.arch.warp_idx())
     shared = SmemAllocator()
     layouts = [ring_layout(rows) for rows in (M, N)]
@@ -105,6 +106,7 @@ def parts(load, ring, rows, extent: cutlass.Constexpr):
 
 @cute.jit
 def launch(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
+    """C = A B^T, a block of six warps."""
     op = tcgen05.MmaF16BF16Op(
         Float16, Float32, (M, N, 16), tcgen05.CtaGroup.ONE, tcgen05.OperandSource.SMEM,
         OperandMajorMode.K, OperandMajorMode.K,

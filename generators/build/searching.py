@@ -77,8 +77,8 @@ WHOLE = ("learning/examples/",)
 
 _log = logging.getLogger("mkdocs.plugins.hypermla.searching")
 _HEADING = re.compile(r'<h([23])\b[^>]*?(?: id="([^"]*)")?[^>]*>(.*?)</h\1>', re.DOTALL)
-#: A heading of a page's top, written ``## Title { #anchor .on-top }``: what stands below it belongs to
-#: the page, and hits open at the page's top, unless another section answers better.
+#: A heading of a page's top, written ``## Title { #anchor .on-top }``: what stands below it belongs
+#: to the page, and hits open at the page's top, unless another section answers better.
 _ON_TOP = re.compile(r'^<h\d\b[^>]*\bclass="[^"]*\bon-top\b')
 _PERMALINK = re.compile(r'<a class="headerlink".*?</a>', re.DOTALL)
 _DROPPED = re.compile(r"<(svg|script|style|form|button|select)\b.*?</\1>", re.DOTALL)

@@ -335,8 +335,7 @@ def _where(entry: Entry, users: list[Version], link: Link, shown: list[Cell]) ->
     if entry.cell in shown:
         number = shown.index(entry.cell) + 1
         yield (
-            f"[snippet {number}](#snippet-{number}), run without a GPU by "
-            f"`{_run(entry.cell.file)}`"
+            f"[snippet {number}](#snippet-{number}), run without a GPU by `{_run(entry.cell.file)}`"
         )
     if entry.name.examples:
         files = "file" if entry.name.examples == 1 else "files"
