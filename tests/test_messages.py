@@ -11,6 +11,8 @@ import cuda.tile as ct
 import pytest
 import torch
 
+from mla_var3.app import run
+from mla_var3.errors import EmulatorError
 from mla_var3.interpreter.redirect import redirected
 from mla_var3.paths import repo_root
 from mla_var3.runtime import coverage
@@ -54,6 +56,9 @@ def test_wgmma_wants_the_letter_in_the_text_and_in_the_flag(tmp_path: Path) -> N
     assert other in refusal(lettered, "sm_90", tmp_path)
     assert other in page
     assert not refusal(lettered, "sm_90a", tmp_path)
+    newer = "line 12; error   : Instruction 'wgmma.fence' cannot be compiled for architecture "
+    assert f"{newer}'sm_100a'" in refusal(lettered, "sm_100a", tmp_path)
+    assert f"{newer}'sm_100a'" in page
 
 
 def test_tcgen05_is_for_a_letter_of_sm_100_and_for_no_sm_120(tmp_path: Path) -> None:
@@ -215,3 +220,37 @@ def test_every_gap_of_a_check_stands_on_its_page() -> None:
     assert {phrase for phrase in said if f"`{phrase}`" not in text} == set()
     for kind in (*coverage.VARIED, "plan"):
         assert f"`{kind} ... was always`" in text
+
+
+TOO_MUCH = """
+import torch
+from cutlass import Float32, cute
+from cutlass.cute.runtime import from_dlpack
+from cutlass.utils import SmemAllocator
+
+@cute.kernel
+def kernel(x):
+    row = SmemAllocator().allocate_tensor(Float32, cute.make_layout(70000), 16)
+    row[cute.arch.thread_idx()[0]] = x[0]
+
+@cute.jit
+def launch(x):
+    kernel(x).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+launch(from_dlpack(torch.zeros(32).cuda()))
+"""
+
+
+def test_the_dsl_says_how_much_shared_memory_is_too_much(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "too_much.py"
+    script.write_text(TOO_MUCH)
+    with pytest.raises(EmulatorError, match="280000 bytes of shared memory are asked for"):
+        run.main([str(script)])
+    line = (
+        "launch shared memory exceeds current GPU arch sm_90a allowed. Allocated: 280000 bytes. "
+        "Max: 232448 bytes."
+    )
+    assert line in capfd.readouterr().out
+    assert line in (PAGES / "launch-refused.md").read_text("utf-8")

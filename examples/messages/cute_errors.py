@@ -307,9 +307,15 @@ class Copied(Launch):
         """The thread's part of x is ((4,1),(32)); a case says how its registers are cut."""
         atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32, num_bits_per_copy=128)
         load = cute.make_tiled_copy_tv(atom, cute.make_layout(32), cute.make_layout(4))
-        mine = load.get_slice(i).partition_S(cute.make_tensor(x.iterator.align(16), x.layout))
+        mine = load.get_slice(i).partition_S(self.whole(x))
         values = self.registers(mine)
         cute.copy(load, mine, values)
+
+    @cute.jit
+    def whole(self, x):
+        """The promise that x begins at a multiple of 16 bytes."""
+        aligned = cute.make_tensor(x.iterator.align(16), x.layout)
+        return aligned
 
 
 class OtherRank(Copied):
@@ -342,12 +348,22 @@ class SameModes(Copied):
         return values
 
 
-#: What ``cute.copy`` says of two sides of one size, and the shape that it takes.
+class NotPromised(SameModes):
+    """Nobody said that x begins at a multiple of 16 bytes."""
+
+    @cute.jit
+    def whole(self, x):
+        """As it came: aligned as one element is."""
+        return x
+
+
+#: What ``cute.copy`` says of two sides of one size that do not match; ``SameModes`` is right.
 COPIES = {
     "Expected source and destination tensors to have the same rank, but got 2 and 1": OtherRank,
     "Expected source and destination tensors to have the same size in mode-1, but got 32 and 64": (
         OtherRest
     ),
+    "S ptr alignment (32 bits) does not meet requirement (128 bits) of atom": NotPromised,
 }
 
 

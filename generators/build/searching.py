@@ -77,6 +77,9 @@ WHOLE = ("learning/examples/",)
 
 _log = logging.getLogger("mkdocs.plugins.hypermla.searching")
 _HEADING = re.compile(r'<h([23])\b[^>]*?(?: id="([^"]*)")?[^>]*>(.*?)</h\1>', re.DOTALL)
+#: A heading of a page's top, written ``## Title { #anchor .on-top }``: what stands below it belongs
+#: to the page, and hits open at the page's top, unless another section answers better.
+_ON_TOP = re.compile(r'^<h\d\b[^>]*\bclass="[^"]*\bon-top\b')
 _PERMALINK = re.compile(r'<a class="headerlink".*?</a>', re.DOTALL)
 _DROPPED = re.compile(r"<(svg|script|style|form|button|select)\b.*?</\1>", re.DOTALL)
 _REST = re.compile(r"<(table|pre)\b.*?</\1>", re.DOTALL)
@@ -97,12 +100,15 @@ def documents(
         sections: The same of a section, by its anchor.
     """
     clean = _DROPPED.sub(" ", content)
-    heads = [] if url.startswith(WHOLE) else list(_HEADING.finditer(clean))
+    every = [] if url.startswith(WHOLE) else list(_HEADING.finditer(clean))
+    heads = [head for head in every if not _ON_TOP.match(head.group())]
     bounds = [*(head.start() for head in heads), len(clean)]
     weights = _weights(url)
     page = {"location": url, "title": title} | weights | _words(clean[: bounds[0]])
     if len(_plain(clean)) > LONG:
         page["long"] = True
+    if len(heads) < len(every):
+        page["answers"] = True
     yield page | ({"names": names} if names else {})
     for head, end in zip(heads, bounds[1:], strict=True):
         if head.group(2):

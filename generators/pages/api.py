@@ -22,7 +22,7 @@ from mla_var3.knowledge.evidence import Link
 from mla_var3.knowledge.markdown import neutralise
 from mla_var3.knowledge.references import asking, cutlass_docs
 from mla_var3.knowledge.references.cells import Cell
-from mla_var3.knowledge.references.model import Entry, Part, Reference, load_all
+from mla_var3.knowledge.references.model import HEAD, Entry, Part, Reference, load_all
 from mla_var3.knowledge.references.usage import by_name
 from mla_var3.paths import relative
 from mla_var3.runtime.registry import Version
@@ -100,6 +100,8 @@ def nav(reference: Reference) -> tuple[str, ...]:
 def _index(site: Site, reference: Reference) -> Page:
     head, installed = reference.head, reference.installed
     path = page_path(reference)
+    link = site.link(path)
+    file = f"knowledge/references/{reference.key}/{HEAD}"
     rows = [
         [f"[{cell(part.chapter.title)}]({part.key}.md)",
          ", ".join(f"[{code(entry.key)}]({part.key}.md#{anchor(entry.key)})"
@@ -108,8 +110,9 @@ def _index(site: Site, reference: Reference) -> Page:
     ]  # fmt: skip
     words = [f"{head.title} {kind}" for kind in ("reference", "documentation", "operations")]
     content = sections(
-        meta(found_by=[*words, head.package]),
+        meta(found_by=[*words, *head.found_by, head.package]),
         f"# {cell(head.title)} API",
+        rebase(neutralise(head.first), file, link),
         neutralise(head.lead),
         f"{len(installed.names)} names of {code(head.package)} {installed.version}. A check holds "
         "them to the installed package: a name that an update adds, drops or changes fails it. "
@@ -117,8 +120,7 @@ def _index(site: Site, reference: Reference) -> Page:
         table(["Chapter", "Names"], rows),
         _missing(reference),
     )
-    return Page(path, content, f"knowledge/references/{reference.key}/reference.toml",
-                nav(reference))  # fmt: skip
+    return Page(path, content, file, nav(reference))
 
 
 def _missing(reference: Reference) -> str:
@@ -144,13 +146,13 @@ def _chapter(
     enums = [enum for entry in part.entries for enum in _choices(reference, entry)]
     shown = [cell_ for cell_ in part.cells if any(e.cell == cell_ for e in part.entries)]
     content = sections(
-        meta(found_by=[*chapter.found_by, reference.head.title], sections=_sought(part)),
+        meta(found_by=[*_found_by(part), reference.head.title], sections=_sought(part)),
         f"# {cell(reference.head.title)}: {cell(chapter.title)}",
         prose(chapter.intro),
         "## Worked examples { #worked }" if chapter.worked else "",
         prose(chapter.worked),
         *(layouts.FIGURES[name]() for name in chapter.figures),
-        "## Names",
+        f"## Names{' { #names .on-top }' if chapter.on_top else ''}",
         _values(enums, link),
         *(_entry(site, reference, entry, users.get(entry.key, []), link, prose, shown)
           for entry in part.entries),
@@ -161,9 +163,16 @@ def _chapter(
     return Page(path, content, part.file, (*nav(reference), chapter.title))
 
 
+def _found_by(part: Part) -> list[str]:
+    """What readers say who look for the chapter, or for a name that its top tells of."""
+    top = [entry for entry in part.entries if entry.on_top]
+    return [*part.chapter.found_by, *(said for e in top for said in (e.key, *e.sought))]
+
+
 def _sought(part: Part) -> dict[str, list[str]]:
-    """What readers say who look for a name, by its anchor."""
-    return {anchor(entry.key): list(entry.sought) for entry in part.entries if entry.sought}
+    """What readers say who look for a name that has a place of its own, by its anchor."""
+    own = [entry for entry in part.entries if entry.sought and not entry.on_top]
+    return {anchor(entry.key): list(entry.sought) for entry in own}
 
 
 def anchor(key: str) -> str:
@@ -183,7 +192,7 @@ def _entry(site: Site, reference: Reference, entry: Entry, users: list[Version],
         *([f"as in {reference.head.package} {reference.installed.version}"] if signature else ()),
     ]
     return sections(
-        f"### {code(entry.key)} {{ #{anchor(entry.key)} }}",
+        f"### {code(entry.key)} {{ #{anchor(entry.key)}{' .on-top' if entry.on_top else ''} }}",
         signature,
         _literals(entry),
         prose(entry.says),
@@ -326,8 +335,7 @@ def _where(entry: Entry, users: list[Version], link: Link, shown: list[Cell]) ->
     if entry.cell in shown:
         number = shown.index(entry.cell) + 1
         yield (
-            f"[snippet {number}](#snippet-{number}), run without a GPU by "
-            f"`nox -s run -- {entry.cell.file}`"
+            f"[snippet {number}](#snippet-{number}), run without a GPU by `{_run(entry.cell.file)}`"
         )
     if entry.name.examples:
         files = "file" if entry.name.examples == 1 else "files"
@@ -350,9 +358,15 @@ def _designs(users: list[Version], link: Link) -> str:
     return ", ".join(told[:4]) + (f" and {len(told) - 4} more" if len(told) > 4 else "")
 
 
+def _run(file: str) -> str:
+    """How a snippet's file is run; those of Blackwell do not compile for the usual arch."""
+    arch = "--arch=sm_100 " if file.startswith("examples/blackwell/") else ""
+    return f"nox -s run -- {arch}{file}"
+
+
 def _runs(shown: list[Cell], link: Link) -> str:
     files = list(dict.fromkeys(found.file for found in shown))
-    commands = "; ".join(f"[`nox -s run -- {file}`]({link(file)})" for file in files)
+    commands = "; ".join(f"[`{_run(file)}`]({link(file)})" for file in files)
     return f"Each runs without a GPU, and a test runs them: {commands}." if files else ""
 
 

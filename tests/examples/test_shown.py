@@ -39,14 +39,15 @@ def test_a_script_in_the_cute_dsl(name, said, capsys):
 
 
 @pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
+@pytest.mark.parametrize("script", ["tcgen05", "pipelines"])
 @pytest.mark.parametrize("model", ["default", "strict"])
-def test_the_tile_of_tcgen05(model, capsys):
+def test_the_tile_of_tcgen05(model, script, capsys):
     """Right and clean, also where fences of the PTX ISA are asked for."""
     from mla_var3.emulator import STRICT, Options
     from mla_var3.emulator.script import run_script
 
     options = Options(model=STRICT) if model == "strict" else Options()
-    done = run_script(repo_root() / "examples/blackwell/tcgen05.py", (), options, "sm_100a")
+    done = run_script(repo_root() / f"examples/blackwell/{script}.py", (), options, "sm_100a")
     assert (done.ended.error, done.diagnostics) == (None, [])
     assert capsys.readouterr().out == "right: True\n"
 

@@ -14,7 +14,7 @@ ROOT = repo_root()
 PAGE = (ROOT / "docs/messages/kernel-hangs.md").read_text(encoding="utf-8")
 TABLE = PAGE.partition("## Three mistakes")[2].partition("```")[0]
 ROWS = re.findall(r"^\| `(.+?)`.*? \| `(.+?)` \| \*(.+?)\*", TABLE, re.MULTILINE)
-WRAPS = PAGE.partition("## Which mistake")[2].partition("- **Stuck")[0]
+WRAPS = PAGE.partition("## Once the ring")[2].partition("- **Stuck")[0]
 WRAPPED = re.findall(r"\| `(.+?)` \| `(.+?)` \| \*(.+?)\*", WRAPS)
 FENCES = re.findall(r"^``` \{ \.python \}\n(.+?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SCRIPTS = ("examples/api/cute/parity.py", "examples/hopper/specialize.py")

@@ -41,6 +41,8 @@ const hypermlaSearch = (() => {
   /* The same on a page of entries, whose own names are many. Asked by one of its names that was left out of
      the index, 160 of 321 hits open at the entry so and 38 at the top; at 0.3 it was 133 and 100. */
   const LISTING = /^api\//, LISTING_OPENS = 0.05;
+  /* The same on a page whose top is an answer, see `_ON_TOP` in searching.py. */
+  const ANSWER_OPENS = 1;
   const SHOWN = 30;
   const SNIPPET = 180;
 
@@ -222,7 +224,7 @@ const hypermlaSearch = (() => {
     if (!known.has(page) || !known.get(page).long) return null;
     const own = hits.find(({ doc }) => doc.location === page);
     const sections = hits.filter(({ doc }) => doc.location !== page);
-    const least = LISTING.test(page) ? LISTING_OPENS : OPENS;
+    const least = known.get(page).answers ? ANSWER_OPENS : LISTING.test(page) ? LISTING_OPENS : OPENS;
     if (!sections.length || sections[0].score < least * (own ? own.score : 0)) return null;
     const shown = sections.slice(0, 4).map((hit) => item(hit));
     const head = { ...shown[0], title: marked(known.get(page).title, sections[0].words), text: "" };

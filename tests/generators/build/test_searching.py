@@ -117,3 +117,10 @@ def test_words_of_a_section_lead_to_it_and_a_long_page_says_so():
     assert section["names"] == ["the reason"]
     short = next(searching.documents(PAGE, "a/b/", "Spills", [], {}))
     assert "long" not in short
+
+
+def test_what_stands_below_a_heading_of_the_top_belongs_to_the_page():
+    top = PAGE.replace('<h2 id="why">', '<h2 id="why" class="on-top">')
+    (page,) = searching.documents(top, "a/b/", "Spills", [], {})
+    assert page["answers"] is True
+    assert "One. Two." in page["prose"]

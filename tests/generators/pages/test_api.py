@@ -25,7 +25,7 @@ def test_a_chapter_has_every_name_with_its_anchor(site, made):
         for part in reference.parts:
             content = made[api.page_path(reference, part)].content
             for entry in part.entries:
-                assert f"{{ #{api.anchor(entry.key)} }}" in content
+                assert f"{{ #{api.anchor(entry.key)} " in content
                 assert f"({part.key}.md#{api.anchor(entry.key)})" in index
 
 
@@ -34,7 +34,8 @@ def test_a_name_is_found_by_what_readers_say_of_it(site, made):
         for part in reference.parts:
             front = made[api.page_path(reference, part)].content.split("---")[1]
             (sections,) = re.findall(r"^sections: (.+)$", front, re.MULTILINE)
-            said = {api.anchor(e.key): list(e.sought) for e in part.entries if e.sought}
+            own = [e for e in part.entries if e.sought and not e.on_top]
+            said = {api.anchor(e.key): list(e.sought) for e in own}
             assert said
             assert json.loads(sections) == said
 

@@ -96,3 +96,16 @@ def test_the_note_of_the_tcgen05_op_is_made_of_lines_of_its_script() -> None:
     lines = [line.strip() for block in note.split("```")[1::2] for line in block.splitlines()[1:]]
     assert len(lines) == 16
     assert set(lines) <= there
+
+
+def test_the_top_of_the_pipelines_is_made_of_lines_of_its_scripts() -> None:
+    """One runs above, the other in ``tests/examples/test_shown.py``."""
+    there = {"", "..."}  # What is left out.
+    for name in ("api/cute", "blackwell"):
+        script = (repo_root() / "examples" / name / "pipelines.py").read_text(encoding="utf-8")
+        there |= {line.strip() for line in script.splitlines()}
+    reference = (repo_root() / "knowledge/references/cute/pipelines.toml").read_text("utf-8")
+    intro = reference.partition('intro = """')[2].partition('"""')[0]
+    lines = [line.strip() for block in intro.split("```")[1::2] for line in block.splitlines()[1:]]
+    assert len(lines) == 37
+    assert set(lines) <= there

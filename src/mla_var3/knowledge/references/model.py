@@ -32,6 +32,8 @@ class Head(_Model):
         package: The distribution that is installed.
         language: Key of the language whose module ``api`` reads the package.
         lead: What the reference holds, in a sentence.
+        first: What its index says before that, as Markdown.
+        found_by: Other words for what that says.
         complete: Whether every public name has to be described, or those that examples use.
         aliases: Modules by the first part of the names.
         checks: Findings of the interpreter, by operation of the typed IR.
@@ -41,6 +43,8 @@ class Head(_Model):
     package: str
     language: str
     lead: str
+    first: str = ""
+    found_by: tuple[str, ...] = ()
     complete: bool
     aliases: Mapping[str, str]
     checks: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -74,6 +78,7 @@ class Chapter(_Model):
         figures: Pictures, by name of the function that draws them.
         cells: Files of snippets.
         found_by: Other words for what it holds.
+        on_top: Names of which the intro tells what is asked for most: the search leads to it.
         names: What each name means, in our words; below the reference's first alias where it does
             not begin with one.
         notes: What else to know of a name, as Markdown.
@@ -89,6 +94,7 @@ class Chapter(_Model):
     figures: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
     found_by: tuple[str, ...] = ()
+    on_top: tuple[str, ...] = ()
     names: Mapping[str, str]
     notes: Mapping[str, str] = Field(default_factory=dict)
     details: Mapping[str, Detail] = Field(default_factory=dict)
@@ -150,6 +156,7 @@ class Entry:
         detail: Its arguments, result, what if left out, successor.
         compiled: List of compiles that shows what it becomes; empty where none does.
         sought: What readers say who look for it.
+        on_top: Whether its chapter's intro tells of it.
         name: What the package says.
         cell: A snippet that uses it.
         file: File of our words, from the top of the checkout.
@@ -162,6 +169,7 @@ class Entry:
     detail: Detail
     compiled: str
     sought: tuple[str, ...]
+    on_top: bool
     name: Name
     cell: cells.Cell | None
     file: str
@@ -268,6 +276,7 @@ def _part(path: Path, head: Head, installed: Installed, root: Path) -> Part:
             chapter.details.get(key, Detail()),
             chapter.compiled.get(key, ""),
             chapter.sought.get(key, ()),
+            key in chapter.on_top,
             installed.names.get(full_key, Name(kind="")),
             by_name.get(key, by_name.get(full_key)),
             name,
@@ -276,6 +285,7 @@ def _part(path: Path, head: Head, installed: Installed, root: Path) -> Part:
         for key, full_key in keys.items()
     )
     told = {*chapter.notes, *chapter.details, *chapter.compiled, *chapter.sought}
+    told |= {*chapter.on_top}
     if unknown := told - chapter.names.keys():
         raise KnowledgeError(f"{name} tells of {', '.join(sorted(unknown))}, not among names")
     return Part(path.stem, name, chapter, entries, found)
