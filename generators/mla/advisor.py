@@ -35,7 +35,7 @@ CACHES: Mapping[regimes.Kernel, str] = {
 FEW = "Splitting the keys"
 SPLITTING = "knowledge/optimizations/o16-split-kv.md"
 #: How a latent cache lies in memory, by tokens of a page; of decompressed ones one way is timed.
-#: Pages of fewer tokens are measured too, and are not what one chooses (docs/serving.md).
+#: Pages of fewer tokens are measured too, and are not what one chooses (docs/serving/step.md).
 PAGES: Mapping[str, str] = {"64": "pages of 64 tokens", "0": "contiguous cache"}
 #: How the lengths of sequences relate.
 LENGTHS: Mapping[str, str] = {

@@ -7,20 +7,19 @@ from collections.abc import Mapping
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
 
-SERVING = "docs/serving.md"
 #: Which version to take; the file stands for its page.
 DECODE = "generators/mla/decode.py"
-#: By design: section of the page on serving, and words; ``{page}`` is its address.
+#: By design: page of the call, and words; ``{page}`` is its address.
 CALLED: Mapping[str, tuple[str, str]] = {
     "flash_mla@cute-dsl": (
-        "",
+        "docs/serving/call.md",
         "**Which version to take, with every time beside FlashMLA's:** [decode on an H100 or H200]"
         "({which}). A server calls it as FlashMLA's `flash_mla_with_kvcache`: [each argument with "
         "its shape]"
         "({page}).",
     ),
     "sparse_mla": (
-        "#sparse-decode-over-fp8",
+        "docs/serving/sparse.md",
         "A server calls it as [`flash_mla_with_kvcache` with `indices`]({page}), [b, s, k] in "
         "int32: each entry names a row of the cache as it lies, and -1 in a slot that you do not "
         "use stands for no token.",
@@ -37,8 +36,10 @@ NAMES = (
 
 def calls(versions: list[Version], link: Link) -> str:
     """What names of tensors stand for, and the call of a server that launches a design."""
-    section, words = CALLED.get(versions[0].design_key, ("", ""))
+    page, words = CALLED.get(versions[0].design_key, ("", ""))
     names = NAMES.format(
         absorbed=link("docs/glossary/absorbed-query.md"), lse=link("docs/glossary/lse.md")
     )
-    return f"{names} {words.format(page=link(SERVING) + section, which=link(DECODE))}".strip()
+    if not page:
+        return names
+    return f"{names} {words.format(page=link(page), which=link(DECODE))}"

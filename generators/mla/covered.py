@@ -181,6 +181,7 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-balance": balance.text,
     "mla-heads": heads.text,
     "mla-few-heads": few_heads.text,
+    "mla-few-rows": few_heads.beside,
     "mla-parallel": few_heads.parallel,
     "mla-least-time": least.text,
     "mla-crossover": crossover.text,

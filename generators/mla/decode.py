@@ -61,6 +61,7 @@ DRAFTED = 8
 #: Tokens of a page as servers have them.
 PAGE = 64
 SERVING = "docs/serving.md"
+SERVED, SPARSE = "docs/serving/times.md", "docs/serving/sparse.md"
 #: The term, and the section that answers it.
 SPECULATIVE, SEVERAL = "docs/glossary/speculative.md", "several-query-tokens"
 #: The section of one kernel's time by context, and what it is asked by.
@@ -255,8 +256,8 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
     )
     return sections(
         f"## With few heads: TP=8, 8 or 16 per GPU {{ #{HEADS} }}",
-        f"**The same kernel, and it is the server's: [install the wheel]({link(SERVING)}"
-        "#vllm-step-by-step), nothing to choose.** One query token, pages of "
+        f"**The same kernel, and it is the server's: [switch it on]({link(SERVING)}"
+        "), nothing to choose.** One query token, pages of "
         f"{PAGE}, L2 flushed; GB/s are the least bytes over the time. Each row names the version "
         f"that ran{_since(site, version, link)}:",
         table(
@@ -283,7 +284,7 @@ def _since(site: Site, version: Version, link: Link) -> str:
     same = ""
     if (version.version, kernel[-1]) == ("v24", "v25"):
         same = ", which is v24 but for 65 to 128 rows per sequence"
-    return f"; the calls launch {kernel[-1]}{same} ([both]({link(SERVING)}#where-it-stands))"
+    return f"; the calls launch {kernel[-1]}{same} ([both]({link(SERVED)}))"
 
 
 def _gbps(run: Run) -> float:
@@ -314,7 +315,7 @@ def _why_another(site: Site, version: Version, pairs: list[Pair], link: Link) ->
         f"{version.version}'s only since the measured problems differ: {kernel[-1]} was timed at "
         f"{count} such problems, {version.version} at {len(pairs)}, so their shares do not "
         "compare; each version in one run with the one before it: "
-        f"[where it stands]({link(SERVING)}#where-it-stands)."
+        f"[where it stands]({link(SERVED)})."
     )
 
 
@@ -387,7 +388,7 @@ def _others(link: Link, peer: str) -> str:
         f"- **Other sizes**, still more query tokens, one contiguous cache: [the advisor]"
         f"({link('knowledge/workloads/mla.md')}), which answers from the nearest record.\n"
         f"- **A list of tokens per query** (sparse, fp8): [sparse decode]"
-        f"({link(SERVING)}#sparse-decode-over-fp8).\n"
+        f"({link(SPARSE)}).\n"
         "- **A prompt** (hundreds of query tokens): [prefill]"
         f"({link('docs/glossary/prefill.md')}).\n"
         "- **What a shorter time brings the whole model**: [tokens per second]"

@@ -33,6 +33,20 @@ def text(site: Site, link: Link) -> str:
     return table(head, rows)
 
 
+def beside(site: Site, link: Link) -> str:
+    """The share's time and that of all heads at one size, each with its version."""
+    share, whole = (_at(site, heads) for heads in (SHARE, ALL))
+    both = share.keys() & whole.keys()
+    if not both:
+        return "No size was timed with both."
+    b, t = min(both, key=lambda size: (size[0] != 32, abs(size[1] - 4096), size))
+    few, all_heads = (_times(site, of[b, t], link) for of in (share, whole))
+    return (
+        f"One query token, {b} sequences of {t:,}, H200: {SHARE} heads {few[0]}, {ALL} heads "
+        f"{all_heads[0]}"
+    )
+
+
 def parallel(site: Site, link: Link) -> str:
     """What tensor and data parallelism read, by the sizes that both were timed near.
 

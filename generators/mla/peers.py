@@ -64,7 +64,7 @@ def page(site: Site, source: str) -> Page:
         SIZES,
         COMPARED,
         "Dense attention alone. Sparse decode beside FlashMLA stands [with the calls of servers]"
-        f"({link('docs/serving.md#where-it-stands')}), in trials without a record, and so does "
+        f"({link('docs/serving/times.md')}), in trials without a record, and so does "
         "sparse prefill.",
         conditions.section(site, pairs_of(site, first, alike(site, WORKLOAD.key)), name),
         by_language.section(site, link),

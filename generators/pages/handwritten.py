@@ -1,4 +1,4 @@
-"""Makes site pages of CONTRIBUTING.md and the Markdown in docs/, docs/messages, docs/contributing.
+"""Makes site pages of CONTRIBUTING.md and the Markdown in docs/ and its folders of ``SECTIONS``.
 
 Returns their text with links turned to the site's addresses. Other folders of docs/, such as learn
 and glossary, are not read here.
@@ -18,7 +18,10 @@ from mla_var3.knowledge.pages import parse_markdown, sections_of
 from mla_var3.paths import relative
 
 #: Place in the navigation of the pages of each folder of docs/.
-SECTIONS = {".": "Reference", "messages": "Messages", "contributing": "Contributing"}
+SECTIONS = {
+    ".": "Reference", "serving": "Reference", "messages": "Messages",
+    "contributing": "Contributing",
+}  # fmt: skip
 #: Other words by which the search finds a file that the repository shows without front matter.
 FOUND_BY: Mapping[str, tuple[str, ...]] = {
     "CONTRIBUTING.md": (

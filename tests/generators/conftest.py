@@ -33,7 +33,8 @@ def pages(site: Site) -> list[Page]:
 def tree(tmp_path) -> Tree:
     tree = plant(tmp_path)
     tree.write("CONTRIBUTING.md", "# Contributing\n\nText.\n")
-    tree.write("docs/serving.md", "# Serving\n\n## Where it stands\n\nText.\n")
+    for page in ("serving", "serving/call", "serving/sparse", "serving/times"):
+        tree.write(f"docs/{page}.md", "# Serving\n\nText.\n")
     tree.write(f"{glossary.FOLDER}/mla.md", "---\nterm: MLA\ngroup: The problem\n---\n\nA kind.\n")
     for page in ("knowledge", "metrics", "checks"):
         tree.write(f"docs/contributing/{page}.md", f"# {page}\n\nText.\n")

@@ -115,7 +115,7 @@ def test_as_sglang_calls(by_reference):
 
 
 def test_a_server_that_imports_flashmla_from_elsewhere(monkeypatch):
-    """SGLang has a package of its own, vLLM a copy whose names it hands on (docs/serving.md)."""
+    """SGLang has a package of its own, vLLM a copy with its names (docs/serving/servers.md)."""
     monkeypatch.setitem(sys.modules, "sgl_kernel.flash_mla", flashmla)
     assert importlib.import_module("sgl_kernel.flash_mla") is flashmla
     taken = (
@@ -195,7 +195,7 @@ def test_queries_and_outputs_need_not_be_in_order(by_reference):
 
 
 def test_the_dense_call_as_the_page_on_serving_writes_it(by_reference):
-    page = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    page = (repo_root() / "docs/serving/call.md").read_text(encoding="utf-8")
     [code] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
               if "block_table,     #" in block]  # fmt: skip
     cache, table = paged_cache([70, 3])
@@ -209,7 +209,7 @@ def test_the_dense_call_as_the_page_on_serving_writes_it(by_reference):
 
 
 def test_the_call_is_held_to_torch_as_the_page_writes_it(by_reference, monkeypatch, capsys):
-    page = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    page = (repo_root() / "docs/serving/call.md").read_text(encoding="utf-8")
     [code] = [block for block in re.findall(r"``` \{ .python \}\n(.*?)```", page, re.DOTALL)
               if "import paged_mla" in block]  # fmt: skip
     monkeypatch.syspath_prepend(repo_root() / "examples/first")
@@ -220,7 +220,7 @@ def test_the_call_is_held_to_torch_as_the_page_writes_it(by_reference, monkeypat
 
 
 def test_one_buffer_serves_both_calls_as_the_page_writes_it(by_reference):
-    page_text = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    page_text = (repo_root() / "docs/serving/cache.md").read_text(encoding="utf-8")
     [code] = [block for block in re.findall(r"```python\n(.*?)```", page_text, re.DOTALL)
               if "ckv, kpe = " in block]  # fmt: skip
     made, wrap = code.split("scale = ", 1)
@@ -247,7 +247,7 @@ def test_one_buffer_serves_both_calls_as_the_page_writes_it(by_reference):
 
 
 def test_the_lines_for_servers_name_what_the_page_says(monkeypatch):
-    page = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    page = (repo_root() / "docs/serving/servers.md").read_text(encoding="utf-8")
     for name in ("flash_mla", "sgl_kernel.flash_mla"):
         line = f'sys.modules["{name}"] = mla_var3.serving.flashmla'
         assert line in page
@@ -258,7 +258,7 @@ def test_the_lines_for_servers_name_what_the_page_says(monkeypatch):
 
 def test_the_comparison_as_the_page_writes_it(by_reference, monkeypatch, capsys):
     """FlashMLA is a stand-in here, which is ours."""
-    page = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    page = (repo_root() / "docs/serving/servers.md").read_text(encoding="utf-8")
     [code] = [block for block in re.findall(r"``` \{ \.python \}\n(.*?)```", page, re.DOTALL)
               if "import flash_mla " in block]  # fmt: skip
     monkeypatch.setitem(sys.modules, "flash_mla", flashmla)

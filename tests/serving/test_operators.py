@@ -115,7 +115,7 @@ def test_the_stated_memory_of_a_call_is_what_it_takes(monkeypatch):
         rows: operators.workspace_bytes(rows, torch.device("cpu"))
         for rows in range(1, 132 * 64 + 1)
     }
-    told = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
+    told = (Path(__file__).parents[2] / "docs/serving/step.md").read_text(encoding="utf-8")
     section = told.partition("\n## How much memory a call takes")[2].partition("\n## ")[0]
     few, most, pairs = {took[rows] for rows in range(1, 129)}, max(took.values()), took[256]
     assert re.findall(r"\| ([\d,]+) bytes \|", section) == [

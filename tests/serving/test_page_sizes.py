@@ -1,4 +1,4 @@
-"""The table of small pages on the page of serving is what its records say."""
+"""The table of small pages on the page of a step is what its records say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = repo_root()
 FILE = next(
     (ROOT / "results/nvidia-h200-sxm/cute_python/mla/flash_mla").glob("*-a8711fd7a666.json")
 )
-TEXT = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs/serving/step.md").read_text(encoding="utf-8")
 SECTION = TEXT.partition("## Pages of few tokens\n")[2].partition("\n## ")[0]
 ROWS = [
     [one.strip() for one in line.strip("|").split("|")]

@@ -144,7 +144,7 @@ def test_the_buffer_has_room_for_every_schedule(sms):
 
 
 def test_the_page_names_what_is_replaced_and_said(of_vllm, caplog):
-    page = (repo_root() / "docs/serving.md").read_text(encoding="utf-8")
+    page = (repo_root() / "docs/serving/servers.md").read_text(encoding="utf-8")
     servers.vllm()
     [said] = caplog.messages
     assert f"\n{said}\n" in page

@@ -28,8 +28,10 @@ from mla_var3.serving.launching import ARCH, COMPILER
 
 PROG = "python -m mla_var3.app.serving_wheel"
 PACKAGE = Path(mla_var3.__file__).parent
-#: Modules that the calls import, below the package.
-MODULES = ("__init__.py", "archs.py", "errors.py", "inputs.py", "loader.py", "strides.py")
+#: Modules that the calls and their commands import, below the package.
+MODULES = (
+    "__init__.py", "archs.py", "errors.py", "front.py", "inputs.py", "loader.py", "strides.py",
+)  # fmt: skip
 NAME = "mla_var3_serve"
 #: The C library that the linked kernels ask for is that of the machine that links them.
 TAG = "py3-none-linux_x86_64"

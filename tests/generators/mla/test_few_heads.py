@@ -29,3 +29,11 @@ def test_tensor_and_data_parallelism_are_compared_by_times(site):
     assert "computed, not timed" in said
     bare = replace(site, runs=(), earlier=())
     assert few_heads.parallel(bare, bare.link("x.md")).startswith("No sizes")
+
+
+def test_a_share_and_all_heads_at_one_size(site):
+    said = few_heads.beside(site, site.link("serving/graphs.md"))
+    assert said.startswith("One query token, 32 sequences of 4,096, H200: 16 heads [")
+    assert said.count(" us](") == 2
+    bare = replace(site, runs=(), earlier=())
+    assert few_heads.beside(bare, bare.link("x.md")).startswith("No size")

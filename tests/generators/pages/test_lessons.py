@@ -86,7 +86,7 @@ def test_a_static_layout_is_for_one_length(tmp_path):
     ("name", "page", "starts", "says"),
     [
         ("autotune", "docs/glossary/autotuning.md", "import cuda.tile as ct", "fastest: ("),
-        ("custom_op", "docs/serving.md", "@torch.library.custom_op", "right: True"),
+        ("custom_op", "docs/serving/step.md", "@torch.library.custom_op", "right: True"),
     ],
 )
 def test_a_script_runs_and_its_lines_stand_on_its_page(name, page, starts, says, capsys):

@@ -61,7 +61,7 @@ def test_every_design_of_ours_says_what_it_is_fed_and_by_which_versions(site):
     assert re.search(r"- \*\*v\d[^*]*\.\*\* \*\*Inputs:\*\* q `\[b,h,s,k\]`", paged)
     assert re.search(r"- \*\*v\d[^*]*\.\*\* \*\*Inputs:\*\* q `\[b,s,h,k\]`", paged)
     assert "which-decode-kernel.md)" in paged
-    assert "serving.md)" in paged
+    assert "serving/call.md)" in paged
 
 
 def test_a_term_leads_to_where_it_is_taught(site):

@@ -1039,7 +1039,7 @@ assert torch.allclose(total, sums.transpose(1, 2), atol=1e-3)
 """
         ),
     ],
-    "serving": [
+    "call": [
         Setup(
             """
 import torch
@@ -1061,6 +1061,8 @@ for i, n in enumerate(cache_seqlens.tolist()):
     assert torch.allclose(lse[i].double(), sums if n else -sums, atol=1e-3)
 """
         ),
+    ],
+    "cache": [
         Setup(
             """
 import torch
@@ -1082,6 +1084,8 @@ operators.launch = kept
 assert torch.equal(same.view_as(out), out)
 """
         ),
+    ],
+    "sparse": [
         Setup(
             """
 import torch
@@ -1098,6 +1102,8 @@ operators.launch = kept
 assert torch.equal(out, expected) and torch.equal(lse, sums)
 """
         ),
+    ],
+    "step": [
         Setup(
             """
 import torch
@@ -1110,6 +1116,8 @@ operators.sms_of = kept
 assert scratch == 34_873_344
 """
         ),
+    ],
+    "graphs": [
         Setup(
             SERVED
             + """
