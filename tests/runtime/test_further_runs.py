@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from mla_var3.runtime import further_runs
 from mla_var3.runtime.check import check_plan
 from mla_var3.runtime.composite import KernelPipeline
 from tests.runtime.toys import ToyPlan, ToyTiling, kernel
@@ -103,3 +104,43 @@ def test_tilings_are_not_even_looked_at_unless_asked_for():
     assert check_plan(OfAnother()).ok
     with pytest.raises(AssertionError):
         check_plan(OfAnother(), retuned=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hiding(ToyPlan):
+    """Gives 0, or what it read, where it read NaN; or NaN everywhere."""
+
+    way: str = "right"
+
+    def plan(self, *inputs):
+        built = super().plan(*inputs)
+        execute, (y,) = built.execute, built.output_tensors.values()
+
+        def hidden():
+            done = execute()
+            if self.way == "zero":
+                y.nan_to_num_(0.0)
+            elif self.way == "spread" and y.isnan().any():
+                y.fill_(float("nan"))
+            return done
+
+        built.execute = hidden
+        return built
+
+
+@pytest.mark.parametrize("way", ["right", "zero", "spread"])
+def test_a_nan_comes_out_where_it_went_in_and_nowhere_else(way):
+    plan = Hiding(way=way)
+    assert check_plan(plan).ok
+    result = check_plan(plan, beside=True)
+    assert result.ok == (way == "right")
+    assert ("y of an input with NaN" in result.explain()) == (way != "right")
+
+
+def test_inputs_hold_what_they_held():
+    plan = ToyPlan()
+    (x,) = plan.prepare_inputs()
+    (before,) = plan.prepare_inputs()
+    assert [*further_runs.with_nan(plan, plan.plan(x), [x])]
+    assert torch.equal(x, before)
+    assert not [*further_runs.with_nan(plan, plan.plan(x), [x.byte()])]

@@ -85,7 +85,9 @@ def test_queries_of_more_tiles_than_sms_are_taken_some_at_a_time(monkeypatch, ca
     launched = []
     attend = operators.launch
     monkeypatch.setattr(
-        operators, "launch", lambda kind, *x, **y: (launched.append(kind.name), attend(kind, *x, **y))
+        operators,
+        "launch",
+        lambda kind, *x, **y: (launched.append(kind.name), attend(kind, *x, **y)),
     )
     operators.paged_decode(*given)
     assert launched == ["schedule", "attention"] * 2, "four tiles of rows, then two"

@@ -273,6 +273,7 @@ def check_plan(
         kept = {name: tensor.clone() for name, tensor in outputs.items()}
         further = [*further_runs.beside(plan, obj, inputs)] if beside else []
         further += further_runs.retuned(plan, obj, retuned)
+        spoilt = [*further_runs.with_nan(plan, obj, inputs)] if beside else []
     if device != "cpu":
         waiting.synchronize()
     overwritten = _overwritten(obj, inputs, before)
@@ -287,6 +288,11 @@ def check_plan(
         compare(f"{name}{said}", found[name], expected, plan.tolerance(name))
         for said, found in (("", kept), *further)
         for name, expected in reference.items()
+    )
+    errors += tuple(
+        compare(f"{name}{said}", found[name], expected, plan.tolerance(name))
+        for said, found, references in spoilt
+        for name, expected in references.items()
     )
     errors += tuple(
         compare(f"{one.kernel.name}.{name}", ran[name][..., : expected.shape[-1]], expected, SAME)

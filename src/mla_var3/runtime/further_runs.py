@@ -1,6 +1,7 @@
 """Runs a bound plan in further ways, in which it has to be as right.
 
-Beside another plan of the same sizes, and under tilings that it was not bound under.
+Beside another plan of the same sizes, under tilings that it was not bound under, and on an input
+that holds NaN.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import torch
 
 Outputs = Mapping[str, "torch.Tensor"]
+#: Bytes of the smallest numbers that are given NaN: those of fp8 are scaled.
+SMALLEST = 2
 
 
 def beside(
@@ -55,5 +58,30 @@ def retuned(plan: KernelPlan, obj: RuntimeObject, most: int) -> Iterator[tuple[s
         kernel.tiling = bound[path]
 
 
-def _outputs(obj: RuntimeObject) -> Outputs:
+def with_nan(
+    plan: KernelPlan, obj: RuntimeObject, inputs: Sequence[torch.Tensor]
+) -> Iterator[tuple[str, Outputs, Outputs]]:
+    """Outputs where the first number of the first input is NaN, and the reference's.
+
+    What is NaN in both is 0 in both: a row that has read a NaN must not look as if it were right,
+    and no other row may have it.
+    """
+    first = inputs[0]
+    if not first.is_floating_point() or first.element_size() < SMALLEST or not first.numel():
+        return
+    place = (0,) * first.ndim
+    was = first[place].clone()
+    first[place] = float("nan")
+    poison_outputs(obj)
+    obj()
+    found, expected = _outputs(obj), dict(plan.reference_fn(*inputs))
+    first[place] = was
+    for name, reference in expected.items():
+        both = found[name].isnan().cpu() & reference.isnan().cpu()
+        found[name] = found[name].masked_fill(both.to(found[name].device), 0.0)
+        expected[name] = reference.masked_fill(both.to(reference.device), 0.0)
+    yield " of an input with NaN", found, expected
+
+
+def _outputs(obj: RuntimeObject) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in obj.output_tensors.items()}
