@@ -118,13 +118,15 @@ def _planned(device: torch.device) -> tuple[Outputs, Outputs, tuple[int, ...]]:
     pages = torch.randn(len(named) + 1, PAGE, width).bfloat16()
     pages[0] = torch.nan  # Nobody's.
     latent, rope = slice(kinds.LATENT), slice(kinds.LATENT, None)
-    parts = [x[..., which].contiguous().to(device) for x in (q, pages) for which in (latent, rope)]
+    q_nope, q_pe, ckv, kpe = (
+        x[..., which].contiguous().to(device) for x in (q, pages) for which in (latent, rope)
+    )
     wrapper = flashinfer.BatchMLAPagedAttentionWrapper(torch.empty(0, device=device))
     wrapper.plan(
         torch.arange(len(PLANNED) + 1) * S, starts, named, lengths, H, kinds.LATENT, kinds.ROPE,
         PAGE, True, width**-0.5, q.dtype, q.dtype,
     )  # fmt: skip
-    o, lse = wrapper.run(*parts, return_lse=True)
+    o, lse = wrapper.run(q_nope, q_pe, ckv, kpe, return_lse=True)
     rows = []
     for i, count in enumerate(PLANNED):
         own = pages[named[starts[i] : starts[i + 1]].long()].flatten(0, 1)
