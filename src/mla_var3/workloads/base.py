@@ -108,6 +108,8 @@ class Problem(ABC):
     smaller: ClassVar[bool] = False
     #: Element types that it may have, and how torch names them.
     dtypes: ClassVar[Mapping[str, str]] = DTYPES
+    #: Outputs that are maxima: a GPU's passes over NaN, and the reference's does not.
+    maxima: ClassVar[frozenset[str]] = frozenset()
 
     dtype: str = option("bf16", "element type of inputs and outputs: bf16 or fp16")
     #: The device that open sizes and grids were made for; None before ``resolve``.

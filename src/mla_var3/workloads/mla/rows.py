@@ -52,6 +52,7 @@ class SparseRowsProblem(SparseLatentProblem):
     )
     smaller: ClassVar[bool] = False
     nothing: ClassVar[float] = math.nan
+    maxima: ClassVar[frozenset[str]] = frozenset({"top"})
 
     s: int = option(
         1024, "query tokens per sequence", tries=(1, 2, 3, 5, 16, 40), near=1, minimum=1
