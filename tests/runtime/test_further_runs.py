@@ -108,7 +108,7 @@ def test_tilings_are_not_even_looked_at_unless_asked_for():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hiding(ToyPlan):
-    """Gives 0 where it read NaN."""
+    """Gives 0, or what it read, where it read NaN; or NaN everywhere."""
 
     way: str = "right"
 
@@ -120,14 +120,16 @@ class Hiding(ToyPlan):
             done = execute()
             if self.way == "zero":
                 y.nan_to_num_(0.0)
+            elif self.way == "spread" and y.isnan().any():
+                y.fill_(float("nan"))
             return done
 
         built.execute = hidden
         return built
 
 
-@pytest.mark.parametrize("way", ["right", "zero"])
-def test_a_nan_comes_out_where_it_went_in(way):
+@pytest.mark.parametrize("way", ["right", "zero", "spread"])
+def test_a_nan_comes_out_where_it_went_in_and_nowhere_else(way):
     plan = Hiding(way=way)
     assert check_plan(plan).ok
     result = check_plan(plan, beside=True)

@@ -170,7 +170,7 @@ class SparseLatentProblem(MlaProblem):
                 unseen.behind(rotary, self.s, causal=False)
                 rotary[:, unseen.OTHER] = unseen.KEY
                 rotary[named[named >= 0], unseen.OTHER] = 0.0
-                unseen.ask(q[..., self.k :].transpose(0, 2), self.scale)
+                unseen.ask(q[..., self.k :].transpose(0, 2), self.scale, causal=False)
             cache = self._stored(tokens)
         if self.stray:
             chosen[:, ::STRAY] = pages * page

@@ -26,12 +26,15 @@ def asking(length: int) -> list[int]:
     return sorted({n for n in (0, length // 2) if n < length - 1})
 
 
-def ask(queries: torch.Tensor, scale: float) -> None:
-    """Make queries [..., s, d] those that would have the scores."""
+def ask(queries: torch.Tensor, scale: float, *, causal: bool = True) -> None:
+    """Make queries [..., s, d] those that would have the scores.
+
+    Without a mask none is infinite: a kernel may take queries in fp16.
+    """
     queries[..., FIRST:END] = 0.0
     part = SCORE / scale / KEY
     for number, query in enumerate(asking(queries.shape[-2])):
-        queries[..., query, FIRST + number] = HUGE if _is_huge(queries, number) else part
+        queries[..., query, FIRST + number] = HUGE if causal and _is_huge(queries, number) else part
     queries[..., 0, OTHER] = part
 
 
