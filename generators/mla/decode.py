@@ -263,8 +263,9 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
         table(
             ["Heads", "Sequences b", "Cached tokens t", "Lengths", "Ours", peer, "Ours is"], rows
         ),
-        f"- **Bytes decide, not padding:** {balance.few_and_all(site, link)}. Up to {most:.0%} of "
-        f"the [bandwidth]({link(f'knowledge/devices/{card}.toml')}) is reached. Up to {FEW_HEADS} heads are columns of the "
+        f"- **Memory or arithmetic:** {balance.few_and_all(site, link) or 'by the card'}.\n"
+        f"- **Bytes decide, not padding:** up to {most:.0%} of the [bandwidth]"
+        f"({link(f'knowledge/devices/{card}.toml')}). Up to {FEW_HEADS} heads are columns of the "
         "matrix instruction, so no tile of 64 rows stands empty, and the whole cache is read "
         f"however few heads ask: [why, and tensor or data parallel]"
         f"({link('docs/glossary/head-grouping.md')}#sixteen-heads-per-gpu).\n"
