@@ -5,7 +5,7 @@ import torch
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
 from cutlass.cute.runtime import from_dlpack
-from cutlass.utils import SmemAllocator, hopper_helpers
+from cutlass.utils import SmemAllocator
 
 TILE = 64
 K_MAJOR = cute.nvgpu.OperandMajorMode.K
@@ -21,19 +21,19 @@ def tile_layout():
 def product(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, mma: cute.TiledMma):
     """128 threads: they fill shared memory, then the tensor cores read it."""
     thread, allocator, layout = cute.arch.thread_idx()[0], SmemAllocator(), tile_layout()
-    tiles = [
+    s_a, s_b = [
         allocator.allocate_tensor(cutlass.Float16, layout.outer, 1024, swizzle=layout.inner)
         for _ in range(2)
     ]
     for i in cutlass.range_constexpr(TILE * TILE // 128):
         row, column = (i * 128 + thread) // TILE, thread % TILE
-        tiles[0][row, column] = a[row, column]
-        tiles[1][row, column] = b[row, column]
+        s_a[row, column] = a[row, column]
+        s_b[row, column] = b[row, column]
     cute.arch.fence_proxy("async.shared", space="cta")  # What threads wrote, wgmma may read,
     cute.arch.sync_threads()  # and what the others wrote.
     mine = mma.get_slice(thread)
-    left = mma.make_fragment_A(mine.partition_A(tiles[0]))
-    right = mma.make_fragment_B(mine.partition_B(tiles[1]))
+    left = mma.make_fragment_A(mine.partition_A(s_a))
+    right = mma.make_fragment_B(mine.partition_B(s_b))
     acc = mma.make_fragment_C(mine.partition_shape_C((TILE, TILE)))
     warpgroup.fence()
     for k in cutlass.range_constexpr(4):  # An instruction multiplies over k = 16.
@@ -47,9 +47,11 @@ def product(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, mma: cute.TiledMma):
 @cute.jit
 def launch(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
     """C = A B^T."""
-    kinds = (cutlass.Float16, cutlass.Float16, K_MAJOR, K_MAJOR, cutlass.Float32)
-    mma = hopper_helpers.make_trivial_tiled_mma(*kinds, (1, 1, 1), (TILE, TILE))
-    product(a, b, c, mma).launch(grid=(1, 1, 1), block=(128, 1, 1))
+    op = warpgroup.MmaF16BF16Op(
+        cutlass.Float16, cutlass.Float32, (64, TILE, 16), warpgroup.OperandSource.SMEM,
+        K_MAJOR, K_MAJOR,
+    )  # fmt: skip
+    product(a, b, c, cute.make_tiled_mma(op)).launch(grid=(1, 1, 1), block=(128, 1, 1))
 
 
 a, b = (torch.randn(TILE, TILE).half().cuda() for _ in range(2))

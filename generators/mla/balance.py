@@ -108,6 +108,27 @@ def short(site: Site, device: Device, link: Link) -> str:
     )
 
 
+#: Heads that one of eight GPUs has, and all: tensor parallel beside data parallel attention.
+_FEW_AND_ALL = (16, 128)
+
+
+def few_and_all(site: Site, link: Link) -> str:
+    """FLOP per byte of a share of the heads and of all, beside where an H200 turns."""
+    device = next((one for one in site.devices if one.key == ASKED[-1]), None)
+    if device is None or not published(device):
+        return ""
+    shape = Shape()
+    told = " and ".join(
+        f"{heads} heads have {regimes.latent_intensity(shape, heads):.0f} FLOP per byte "
+        f"({side(device, shape, heads)} limits)"
+        for heads in _FEW_AND_ALL
+    )
+    return (
+        f"{told}; an {cell(short_name(device))} turns at "
+        f"{linked(site, link, TERM, f'{rates(device).ridge:.0f}')}"
+    )
+
+
 def _head(shape: Shape) -> list[str]:
     columns = (
         f"{heads} heads ({regimes.latent_intensity(shape, heads):.0f} FLOP/byte)"

@@ -81,7 +81,7 @@ def rows(site: Site, link: Link) -> str:
         [
             "Time",
             "median of replays, L2 flushed; the merge of splits (combine) in it, its partial "
-            "results in neither FLOPs nor bytes",
+            "results in neither FLOPs nor bytes; the schedule in neither time",
             time_of(mine, link),
             f"FlashMLA {time_of(theirs, link)} in the same run: "
             f"{mine.total.median_us / theirs.total.median_us:.2f} of its time",

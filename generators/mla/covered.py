@@ -179,6 +179,7 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-border": balance.border,
     "mla-drafted": drafted,
     "mla-balance": balance.text,
+    "mla-few-and-all": balance.few_and_all,
     "mla-heads": heads.text,
     "mla-few-heads": few_heads.text,
     "mla-few-rows": few_heads.beside,

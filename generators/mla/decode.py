@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from statistics import geometric_mean
 
-from generators.mla import lengths, served
+from generators.mla import balance, lengths, served
 from generators.mla.same_work import PEERS, time_of
 from generators.model import problems, targets
 from generators.model.choice import Pair, alike, kernel_of, pair_of
@@ -257,12 +257,13 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
     return sections(
         f"## With few heads: TP=8, 8 or 16 per GPU {{ #{HEADS} }}",
         f"**The same kernel, and it is the server's: [switch it on]({link(SERVING)}"
-        "), nothing to choose.** One query token, pages of "
+        "), nothing to choose; older versions are steps to learn from.** One query token, pages of "
         f"{PAGE}, L2 flushed; GB/s are the least bytes over the time. Each row names the version "
         f"that ran{_since(site, version, link)}:",
         table(
             ["Heads", "Sequences b", "Cached tokens t", "Lengths", "Ours", peer, "Ours is"], rows
         ),
+        f"- **Memory or arithmetic:** {balance.few_and_all(site, link) or 'by the card'}.\n"
         f"- **Bytes decide, not padding:** up to {most:.0%} of the [bandwidth]"
         f"({link(f'knowledge/devices/{card}.toml')}). Up to {FEW_HEADS} heads are columns of the "
         "matrix instruction, so no tile of 64 rows stands empty, and the whole cache is read "

@@ -74,3 +74,9 @@ def test_shares_that_count_as_near_are_those_attained(site):
                        regimes.ceilings_of("nvidia-h200-sxm"))  # fmt: skip
     assert f"{attained.gbps / found.gbps:.0%} of the [bandwidth]" in text
     assert "**H100 SXM:**" in text
+
+
+def test_a_share_of_the_heads_and_all_stand_beside_where_a_card_turns(site):
+    said = balance.few_and_all(site, site.link("glossary/head-grouping.md"))
+    assert said.startswith("16 heads have 30 FLOP per byte (memory limits) and 128 heads have 242")
+    assert "an H200 SXM turns at [206](" in said

@@ -98,6 +98,17 @@ def test_the_note_of_the_tcgen05_op_is_made_of_lines_of_its_script() -> None:
     assert set(lines) <= there
 
 
+def test_the_note_of_the_wgmma_op_is_made_of_lines_of_its_script() -> None:
+    """The script runs in ``tests/examples/test_shown.py``; the note leaves its comments out."""
+    script = (repo_root() / "examples/hopper/wgmma.py").read_text(encoding="utf-8")
+    there = {"", *(line.partition("  #")[0].strip() for line in script.splitlines())}
+    reference = (repo_root() / "knowledge/references/cute/mma.toml").read_text(encoding="utf-8")
+    note = reference.split('"cute.nvgpu.warpgroup.MmaF16BF16Op" = """')[1].split('"""')[0]
+    lines = [line.strip() for block in note.split("```")[1::2] for line in block.splitlines()[1:]]
+    assert len(lines) == 16
+    assert set(lines) <= there
+
+
 def test_the_top_of_the_pipelines_is_made_of_lines_of_its_scripts() -> None:
     """One runs above, the other in ``tests/examples/test_shown.py``."""
     there = {"", "..."}  # What is left out.
