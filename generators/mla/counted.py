@@ -65,7 +65,8 @@ def rows(site: Site, link: Link) -> str:
     found = [
         [
             "FLOPs",
-            f"2 · b · h · s · t · {both:,}: scores over {row} values, outputs over {shape.k}",
+            f"2 · b · h · s · t · {both:,}: scores over {row} values, outputs over {shape.k}; "
+            "a causal mask takes nothing off s=1, which sees all t",
             f"2 · {b} · {h} · {s} · {t:,} · {both:,} = {work.flops / 1e9:.1f} GFLOP",
             f"**{figures.rate(mine, 'flops')}**, {tflops / sheet.tflops:.0%} of "
             f"{sheet.tflops:,.4g} TFLOP/s",
