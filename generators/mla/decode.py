@@ -48,7 +48,8 @@ HEADS = "few-heads"
 HEADS_BY = (
     "which MLA decode kernel for H100 few heads", "which MLA kernel for H200 with 16 heads",
     "which kernel with 16 heads per GPU", "FlashMLA, FlashInfer, cuTile or CuTe DSL with 16 heads",
-    "justify the kernel for tensor parallel 8", "cuTile with 16 heads beside FlashMLA", "8 query heads per GPU",
+    "justify the kernel for tensor parallel 8", "cuTile with 16 heads beside FlashMLA",
+    "8 query heads per GPU",
     "decode kernel for TP8", "Kimi K2 decode kernel", "16 heads batch 128", "few heads TP8",
     "is decode bandwidth bound with few heads", "GB/s of decode with 16 heads",
     "is cuTile an option on Hopper", "FlashMLA with 8 or 16 heads", "batch 16 to 128 few heads",
