@@ -91,6 +91,22 @@ def triton(site: Site, link: Link) -> str:
     return "; ".join(told)
 
 
+def tiles(site: Site, heads: int, link: Link) -> str:
+    """What cuTile takes at cases of few heads, beside the others of its run; may be empty."""
+    told = []
+    for case in (case for case in CASES if case.h <= heads and not case.topk):
+        for runs in _groups(site, case):
+            tile, pair = _tile(runs), _pair(case, runs)
+            if tile and pair:
+                mine, theirs = (time_of(run, link) for run in pair)
+                told.append(
+                    f"{time_of(tile, link)} where ours takes {mine} and "
+                    f"{next(iter(PEERS.values()))} {theirs} ({_sizes(case)})"
+                )
+                break
+    return "; ".join(told)
+
+
 def _row(site: Site, case: Case, link: Link) -> list[str] | None:
     groups = _groups(site, case)
     both = [(runs, pair) for runs in groups if (pair := _pair(case, runs))]

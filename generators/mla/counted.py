@@ -65,7 +65,8 @@ def rows(site: Site, link: Link) -> str:
     found = [
         [
             "FLOPs",
-            f"2 · b · h · s · t · {both:,}: scores over {row} values, outputs over {shape.k}",
+            f"2 · b · h · s · t · {both:,}: scores over {row} values, outputs over {shape.k}; "
+            "pairs that a causal mask hides are not counted, and s=1 has none",
             f"2 · {b} · {h} · {s} · {t:,} · {both:,} = {work.flops / 1e9:.1f} GFLOP",
             f"**{figures.rate(mine, 'flops')}**, {tflops / sheet.tflops:.0%} of "
             f"{sheet.tflops:,.4g} TFLOP/s",

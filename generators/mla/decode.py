@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from statistics import geometric_mean
 
-from generators.mla import balance, lengths, served
+from generators.mla import balance, choosing, lengths, served
 from generators.mla.same_work import PEERS, time_of
 from generators.model import problems, targets
 from generators.model.choice import Pair, alike, kernel_of, pair_of
@@ -46,7 +46,10 @@ FOUND_BY = (
 #: The section of few heads on a card, and what it is asked by.
 HEADS = "few-heads"
 HEADS_BY = (
-    "which MLA decode kernel for H100 few heads", "8 query heads per GPU",
+    "which MLA decode kernel for H100 few heads", "which MLA kernel for H200 with 16 heads",
+    "which kernel with 16 heads per GPU", "FlashMLA, FlashInfer, cuTile or CuTe DSL with 16 heads",
+    "justify the kernel for tensor parallel 8", "cuTile with 16 heads beside FlashMLA",
+    "8 query heads per GPU",
     "decode kernel for TP8", "Kimi K2 decode kernel", "16 heads batch 128", "few heads TP8",
     "is decode bandwidth bound with few heads", "GB/s of decode with 16 heads",
     "is cuTile an option on Hopper", "FlashMLA with 8 or 16 heads", "batch 16 to 128 few heads",
@@ -248,6 +251,8 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
         ]
         for (h, b, t, lengths), (mine, theirs) in sorted(found.items(), key=lambda one: one[0])
     ]  # fmt: skip
+    tile = choosing.tiles(site, FEW_HEADS, link)
+    tiles = f", and takes {tile}" if tile else ""
     least = min(h for h, *_ in found)
     most, card = max(
         (mine.work.bytes / mine.total.median_us / 1e3 / _gbps(mine), mine.record.target)
@@ -257,7 +262,8 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
     return sections(
         f"## With few heads: TP=8, 8 or 16 per GPU {{ #{HEADS} }}",
         f"**The same kernel, and it is the server's: [switch it on]({link(SERVING)}"
-        "), nothing to choose; older versions are steps to learn from.** One query token, pages of "
+        "), nothing to choose; older versions are steps to learn from;** cache in bf16 or fp16 (fp8 "
+        "stays your server's), H100 or H200. One query token, pages of "
         f"{PAGE}, L2 flushed; GB/s are the least bytes over the time. Each row names the version "
         f"that ran{_since(site, version, link)}:",
         table(
@@ -273,7 +279,8 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
         f"cache, so begin from the row of {least}), an H100, other batches than these, "
         "FlashInfer, vLLM's Triton kernel. [What each takes, and when to keep FlashMLA]"
         f"({link('docs/b200-and-rtx-5090.md')}).\n"
-        "- **cuTile** runs on Hopper too, but its decode reads one contiguous cache, no pages: "
+        "- **cuTile** runs on Hopper too, but its decode reads one contiguous cache, no pages"
+        f"{tiles}: "
         f"[both beside {peer}]({link('knowledge/when-to-leave-cutile.md')}).",
     )  # fmt: skip
 
