@@ -262,8 +262,8 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
     return sections(
         f"## With few heads: TP=8, 8 or 16 per GPU {{ #{HEADS} }}",
         f"**The same kernel, and it is the server's: [switch it on]({link(SERVING)}"
-        "), nothing to choose; older versions are steps to learn from;** cache in bf16 or fp16 (fp8 "
-        "stays your server's), H100 or H200. One query token, pages of "
+        "), nothing to choose; older versions are steps to learn from;** cache in bf16 or fp16 "
+        "(fp8 stays your server's), H100 or H200. One query token, pages of "
         f"{PAGE}, L2 flushed; GB/s are the least bytes over the time. Each row names the version "
         f"that ran{_since(site, version, link)}:",
         table(
