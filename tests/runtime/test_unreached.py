@@ -41,11 +41,14 @@ def test_sizes_that_lines_need_are_named_with_their_reason(file):
     text = f'[[reach]]\nfields = {{m = 7, n = 1}}\nwhy = "{REASON}"\n'
     file.write_text(text + 'versions = ["v0"]\n')
     assert unreached.reaching(registry.find("gemm@cutile-dsl", "v0")) == (
-        ({"m": 7, "n": 1}, False, None),
+        unreached.Reaching({"m": 7, "n": 1}, tiling={}),
     )
     assert unreached.reaching(VERSION) == ()
     file.write_text(text + "sms = 5\n")
     assert [one.sms for one in unreached.reaching(VERSION)] == [5]
+    file.write_text(text + "tiling = {lazy = 24}\nrefused = true\n")
+    (one,) = unreached.reaching(VERSION)
+    assert (one.tiling, one.refused) == ({"lazy": 24}, True)
     file.write_text(text.replace(REASON, "not needed"))
     with pytest.raises(HyperMlaError, match="'not needed' is no reason"):
         unreached.reaching(VERSION)

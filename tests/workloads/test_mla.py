@@ -209,8 +209,8 @@ class TestInputs:
         assert (last[0::2] == last[0]).all()
         assert (last[1::2] == last[1]).all()
         assert shifts[0] < 0.99 * BOTTOM < -0.99 * BOTTOM < shifts[1]
-        assert plan.tolerance("lse").whole < 0.02
-        assert plan.tolerance("o").whole < 0.01
+        assert plan.tolerance("lse").whole < 0.04
+        assert plan.tolerance("o").whole < 0.015
         if plan_class is LATENT:
             mean = inputs[2].float().mean(1)
             torch.testing.assert_close(found["o"][:, 0, -1], mean, rtol=1e-4, atol=1e-4)

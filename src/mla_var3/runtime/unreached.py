@@ -77,6 +77,7 @@ class _Reach(BaseModel):
     as_planned: bool = False
     sms: int | None = Field(default=None, ge=1)
     tiling: dict[str, int] = {}
+    refused: bool = False
 
 
 class _Gaps(BaseModel):
@@ -139,12 +140,14 @@ class Reaching(NamedTuple):
         as_planned: Whether it needs the tilings that its plan chooses, and not any.
         sms: Multiprocessors of the device that it needs; None for the usual one's.
         tiling: Numbers that tilings with such a field need.
+        refused: Whether the version has to refuse these; it is run where it does not.
     """
 
     fields: Mapping[str, Any]
     as_planned: bool = False
     sms: int | None = None
     tiling: Mapping[str, int] = MappingProxyType({})
+    refused: bool = False
 
 
 def reaching(version: Version) -> tuple[Reaching, ...]:
@@ -154,7 +157,7 @@ def reaching(version: Version) -> tuple[Reaching, ...]:
         HyperMlaError: As for ``named``.
     """
     return tuple(
-        Reaching(dict(one.fields), one.as_planned, one.sms, dict(one.tiling))
+        Reaching(dict(one.fields), one.as_planned, one.sms, dict(one.tiling), one.refused)
         for one in _read(version).reach
         if one.versions is None or version.version in one.versions
     )

@@ -41,7 +41,7 @@ def test_a_mistake_is_reported_as_its_page_says(key: str, tmp_path: Path, capsys
 
 def test_an_overwritten_operand_is_reported_as_the_page_says(tmp_path: Path, capsys) -> None:
     lesson = LESSONS["wgmma"]
-    line, said = re.findall(r"`((?:tiles|race).+?)`", lesson.remedy)
+    line, said = re.findall(r"`((?:s_a|race).+?)`", lesson.remedy)
     text = (ROOT / hopper.script(lesson)).read_text()
     (tmp_path / "early.py").write_text(text.replace(lesson.before, f"    {line}\n{lesson.before}"))
     assert run.main([str(tmp_path / "early.py")]) == 1
