@@ -14,6 +14,7 @@ from generators.model.site import Site
 from generators.write.text import capital
 from mla_var3.devices import Ceilings
 from mla_var3.runtime.registry import Version
+from mla_var3.versions import number_of
 
 #: Widths of the drawing on a page and on a phone, its height and margins.
 WIDE, NARROW, HEIGHT = 680, 350, 320
@@ -239,7 +240,7 @@ def _apart(named: Sequence[tuple[float, float, str]]) -> Iterator[tuple[float, f
 def _in_short(versions: Sequence[str]) -> str:
     """Versions, those in a row by their ends: ``v0, v3 to v9``."""
     rows: list[list[int]] = []
-    for number in (int(version.removeprefix("v")) for version in versions):
+    for number in map(number_of, versions):
         if rows and rows[-1][-1] == number - 1:
             rows[-1].append(number)
         else:

@@ -49,7 +49,7 @@ HOPPER = ("nvidia-h200-sxm", "nvidia-h800-sxm", "nvidia-h100-sxm", "nvidia-h100-
 
 def hopper(site: Site, link: Link) -> str:
     """Ceilings of each card for Hopper's code, what binds, and the time beside the first one's."""
-    known, shape, heads = {device.key: device for device in site.devices}, Shape(), (16, 128)
+    known, shape, heads = site.cards, Shape(), (16, 128)
     shown = [known[key] for key in HOPPER if key in known and published(known[key])]
     told = []
     for device in shown:
@@ -74,7 +74,7 @@ def border(site: Site, link: Link) -> str:
 
     For a reader of counters, who sees percents.
     """
-    known, shape = {device.key: device for device in site.devices}, Shape()
+    known, shape = site.cards, Shape()
     told = []
     for key in ASKED:
         if key not in known:
@@ -114,7 +114,7 @@ _FEW_AND_ALL = (16, 128)
 
 def few_and_all(site: Site, link: Link) -> str:
     """FLOP per byte of a share of the heads and of all, beside where an H200 turns."""
-    device = next((one for one in site.devices if one.key == ASKED[-1]), None)
+    device = site.cards.get(ASKED[-1])
     if device is None or not published(device):
         return ""
     shape = Shape()
@@ -167,7 +167,7 @@ def _sides(device: Device, shape: Shape) -> str:
 
 
 def _answer(site: Site) -> str:
-    known, shape = {device.key: device for device in site.devices}, Shape()
+    known, shape = site.cards, Shape()
     return " ".join(
         f"On an {cell(short_name(known[key]))} the balance is at {rates(known[key]).ridge:.0f}: "
         f"{_sides(known[key], shape)}."

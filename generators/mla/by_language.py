@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from generators.mla.same_work import PEERS, time_of, unpaged
+from generators.mla.same_work import PEER, PEER_NAME, time_of, unpaged
 from generators.model import problems
 from generators.model.choice import alike
 from generators.model.columns import PEERS as LIBRARY
@@ -30,7 +30,7 @@ Row = Mapping[str, Run]
 
 def section(site: Site, link: Link) -> str:
     """A row per problem of one run; empty where none timed two languages and the library."""
-    name = next(iter(PEERS.values()))
+    name = PEER_NAME
     rows = rows_of(site)
     if not rows:
         return ""
@@ -44,7 +44,7 @@ def section(site: Site, link: Link) -> str:
 
 def table_of(site: Site, link: Link) -> str:
     """The rows alone."""
-    name, rows = next(iter(PEERS.values())), rows_of(site)
+    name, rows = PEER_NAME, rows_of(site)
     ours = sorted({language for row in rows for language in row} - {LIBRARY})
     head = ["Problem", *(f"Fastest in {language_title(key)}" for key in ours), name, "In words"]
     return table(head, [_row(site, row, ours, name, link) for row in rows])
@@ -52,7 +52,7 @@ def table_of(site: Site, link: Link) -> str:
 
 def rows_of(site: Site) -> list[Row]:
     """The problems of the newest run that timed two languages and the peer, but for pages."""
-    peer, suits = next(iter(PEERS)), alike(site, WORKLOAD.key)
+    peer, suits = PEER, alike(site, WORKLOAD.key)
     groups: dict[tuple[object, ...], list[Run]] = {}
     for run in (*site.runs, *site.earlier):
         record = run.record

@@ -6,6 +6,7 @@ was measured on one of them stands on its own page.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from generators.model.site import Site
@@ -75,7 +76,7 @@ _LIMITS = {"memory": "bandwidth", "compute": "arithmetic"}
 def page(site: Site) -> Page:
     """Figures of every card, then what limits MLA on three of them."""
     link = site.link(PATH)
-    known = {device.key: device for device in site.devices}
+    known = site.cards
     base = known.get(BASE)
     shown = by_bandwidth(site)
     compared = [known[key] for key in COMPARED if key in known]
@@ -107,7 +108,7 @@ def page(site: Site) -> Page:
 VARIANTS = ("nvidia-h100-sxm", "nvidia-h100-pcie")
 
 
-def _variants(known: dict[str, Device]) -> str:
+def _variants(known: Mapping[str, Device]) -> str:
     """What the slower form of a card makes of times of the faster one."""
     if any(key not in known or not published(known[key]) for key in VARIANTS):
         return ""
@@ -192,7 +193,7 @@ def _fp8(device: Device) -> str:
         return "none"
 
 
-def _lead(site: Site, known: dict[str, Device], link: Link) -> str:
+def _lead(site: Site, known: Mapping[str, Device], link: Link) -> str:
     """What can be said and what cannot, for whoever reads no further."""
     timed = {run.record.target for run in site.runs if run.is_timed}
     away = [known[key] for key in COMPARED if key in known and key not in timed]
@@ -298,7 +299,7 @@ def _limits(compared: list[Device]) -> str:
     )
 
 
-def _smaller(site: Site, known: dict[str, Device], link: Link) -> str:
+def _smaller(site: Site, known: Mapping[str, Device], link: Link) -> str:
     """What the card with little arithmetic is good for, by its heads."""
     if not {THIN, COMPARED[0]} <= known.keys():
         return ""
@@ -342,7 +343,7 @@ def _smaller(site: Site, known: dict[str, Device], link: Link) -> str:
     )
 
 
-def _resident(known: dict[str, Device], link: Link) -> str:
+def _resident(known: Mapping[str, Device], link: Link) -> str:
     """How many tokens of one layer's cache each card's L2 would hold."""
     rows = []
     for device in (known[key] for key in COMPARED if key in known):
@@ -378,7 +379,7 @@ def _resident(known: dict[str, Device], link: Link) -> str:
 
 def slower(site: Site, link: Link) -> str:
     """By how much longer decode takes on the smaller card of the two with the same machine code."""
-    known = {device.key: device for device in site.devices}
+    known = site.cards
     if not {COMPARED[0], BASE} <= known.keys():
         return ""
     other, base = known[COMPARED[0]], known[BASE]

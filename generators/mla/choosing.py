@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from generators.mla import reached
-from generators.mla.same_work import PEERS, time_of
+from generators.mla.same_work import PAGE, PEER, PEER_NAME, time_of
 from generators.model.choice import kernel_of
 from generators.model.run import Run
 from generators.model.site import Site
@@ -42,7 +42,7 @@ class Case:
     @property
     def peer(self) -> str:
         """The library's."""
-        return "deepseek_sparse_decode" if self.topk else "deepseek_flash_mla"
+        return "deepseek_sparse_decode" if self.topk else PEER
 
 
 #: From small batches to large ones, few heads among them.
@@ -61,8 +61,6 @@ CASES = (
 #: The kernel of this project that is written in Triton, and the problems at which it is named.
 TRITON = "triton_mla"
 NAMED = (Case(32, 128, 4096), Case(32, 16, 4096))
-#: Tokens of a page of a server.
-PAGE = 64
 
 
 def text(site: Site, link: Link) -> str:
@@ -70,8 +68,7 @@ def text(site: Site, link: Link) -> str:
     rows = [row for case in CASES if (row := _row(site, case, link))]
     if not rows:
         return ""
-    name = next(iter(PEERS.values()))
-    head = ["Problem", "Ours, CuTe DSL", name, "Ours, cuTile", "Take"]
+    head = ["Problem", "Ours, CuTe DSL", PEER_NAME, "Ours, cuTile", "Take"]
     return table(head, rows)
 
 
@@ -84,7 +81,7 @@ def triton(site: Site, link: Link) -> str:
             theirs = _fastest(run for run in runs if _design(run) == case.peer)
             if mine and theirs:
                 told.append(
-                    f"{time_of(mine, link)} where {next(iter(PEERS.values()))} takes "
+                    f"{time_of(mine, link)} where {PEER_NAME} takes "
                     f"{time_of(theirs, link)} ({_sizes(case)})"
                 )
                 break
@@ -101,7 +98,7 @@ def tiles(site: Site, heads: int, link: Link) -> str:
                 mine, theirs = (time_of(run, link) for run in pair)
                 told.append(
                     f"{time_of(tile, link)} where ours takes {mine} and "
-                    f"{next(iter(PEERS.values()))} {theirs} ({_sizes(case)})"
+                    f"{PEER_NAME} {theirs} ({_sizes(case)})"
                 )
                 break
     return "; ".join(told)

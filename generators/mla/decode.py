@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from statistics import geometric_mean
 
 from generators.mla import balance, choosing, lengths, served
-from generators.mla.same_work import PEERS, time_of
+from generators.mla.same_work import PAGE, PEER, PEER_NAME, time_of
 from generators.model import problems, targets
 from generators.model.choice import Pair, alike, kernel_of, pair_of
 from generators.model.run import Run
@@ -20,6 +20,7 @@ from mla_var3 import devices
 from mla_var3.evidence.compare import said
 from mla_var3.knowledge.evidence import Link
 from mla_var3.runtime.registry import Version
+from mla_var3.versions import number_of
 from mla_var3.workloads.mla import WORKLOAD
 
 PATH = "mla/which-decode-kernel.md"
@@ -61,8 +62,6 @@ FEW_HEADS, LONG = 32, 4096
 FEW = 8
 #: Query tokens of a step that verifies drafted ones, at most.
 DRAFTED = 8
-#: Tokens of a page as servers have them.
-PAGE = 64
 SERVING = "docs/serving.md"
 SERVED, SPARSE = "docs/serving/times.md", "docs/serving/sparse.md"
 #: The term, and the section that answers it.
@@ -92,7 +91,6 @@ def page(site: Site) -> Page | None:
     link = site.link(PATH)
     few = [pair for pair in pairs if sizes(pair)["b"] <= FEW]
     rest = [pair for pair in pairs if sizes(pair)["b"] > FEW]
-    peer = next(iter(PEERS.values()))
     content = sections(
         meta(
             title="Which decode kernel on an H100 or H200?",
@@ -116,7 +114,7 @@ def page(site: Site) -> Page | None:
         f"## One kernel from short to long contexts {{ #{CURVE} }}",
         lengths.times(site, link),
         "## When another one",
-        _others(link, peer),
+        _others(link),
     )  # fmt: skip
     return Page(PATH, content, None, ("MLA", "Which decode kernel"))
 
@@ -153,7 +151,7 @@ def _best_known(site: Site) -> tuple[Version, list[Pair]] | None:
 
 
 def _number(kernel: tuple[str, ...]) -> int:
-    return int(kernel[-1].removeprefix("v"))
+    return number_of(kernel[-1])
 
 
 def by_version(site: Site) -> dict[tuple[str, ...], list[Pair]]:
@@ -171,14 +169,14 @@ def _known(
     site: Site, tokens: Container[object]
 ) -> dict[tuple[str, ...], dict[object, list[Pair]]]:
     """By version and problem each time beside the library's of the same run."""
-    peer, suits = next(iter(PEERS)), alike(site, WORKLOAD.key)
+    suits = alike(site, WORKLOAD.key)
     known: dict[tuple[str, ...], dict[object, list[Pair]]] = defaultdict(lambda: defaultdict(list))
     for contests in site.contests.values():
         problem = contests[0][0].record.problem
         if contests[0][0].record.kernel.layer != WORKLOAD.key or not _is_asked(problem, tokens):
             continue
         for runs in contests:
-            theirs = [run for run in runs if run.record.kernel.design == peer]
+            theirs = [run for run in runs if run.record.kernel.design == PEER]
             if not theirs:
                 continue
             first = min(theirs, key=lambda run: run.total.median_us)
@@ -208,19 +206,18 @@ def _order(pair: Pair) -> tuple[int, ...]:
 
 
 def _verdict(site: Site, version: Version, pairs: list[Pair], few: list[Pair], link: Link) -> str:
-    peer = next(iter(PEERS.values()))
     name = f"[{cell(version.key)}]({link(repo_name(version.path))})"
     where = sorted({targets.target_name(mine.record.target) for mine, _ in pairs})
     worst = max(pairs, key=lambda pair: pair[0].total.median_us / pair[1].total.median_us)
     told = [
         f"**Take {name}.** At {len(pairs)} problems with one query token and pages of {PAGE} "
-        f"tokens, one run on {cell(' and '.join(where))} timed it beside {peer}: it takes "
-        f"{_share(pairs):.2f} of {peer}'s time in the geometric mean",
+        f"tokens, one run on {cell(' and '.join(where))} timed it beside {PEER_NAME}: it takes "
+        f"{_share(pairs):.2f} of {PEER_NAME}'s time in the geometric mean",
         f", {_share(few):.2f} at the {len(few)} with up to {FEW} sequences" if few else "",
         f". At the worst it is {said(worst[1].total.median_us, worst[0].total.median_us)} "
         f"({cell(str(problems.problem_of(worst[0].record)))}).",
-        f" {_launched(site, version)} [in place of {peer}]({link(SERVING)}). "
-        f"[When to keep {peer}, and which DSL]({link('docs/b200-and-rtx-5090.md')}).",
+        f" {_launched(site, version)} [in place of {PEER_NAME}]({link(SERVING)}). "
+        f"[When to keep {PEER_NAME}, and which DSL]({link('docs/b200-and-rtx-5090.md')}).",
         _why_another(site, version, pairs, link),
     ]
     return "".join(told)
@@ -241,7 +238,6 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
                 found[of["h"], of["b"], of["t"], str(lengths or "equal")] = pair
     if not found:
         return ""
-    peer = next(iter(PEERS.values()))
     rows = [
         [
             f"{h} heads", str(b), f"{t:,}", cell(lengths),
@@ -267,7 +263,8 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
         f"{PAGE}, L2 flushed; GB/s are the least bytes over the time. Each row names the version "
         f"that ran{_since(site, version, link)}:",
         table(
-            ["Heads", "Sequences b", "Cached tokens t", "Lengths", "Ours", peer, "Ours is"], rows
+            ["Heads", "Sequences b", "Cached tokens t", "Lengths", "Ours", PEER_NAME, "Ours is"],
+            rows,
         ),
         f"- **Memory or arithmetic:** {balance.few_and_all(site, link) or 'by the card'}.\n"
         f"- **Bytes decide, not padding:** up to {most:.0%} of the [bandwidth]"
@@ -281,7 +278,7 @@ def _few_heads(site: Site, version: Version, link: Link) -> str:
         f"({link('docs/b200-and-rtx-5090.md')}).\n"
         "- **cuTile** runs on Hopper too, but its decode reads one contiguous cache, no pages"
         f"{tiles}: "
-        f"[both beside {peer}]({link('knowledge/when-to-leave-cutile.md')}).",
+        f"[both beside {PEER_NAME}]({link('knowledge/when-to-leave-cutile.md')}).",
     )  # fmt: skip
 
 
@@ -332,15 +329,14 @@ def _several(site: Site, version: Version, pairs: list[Pair], link: Link) -> str
     found = drafted(site, pairs[0][0])
     if not found:
         return ""
-    peer = next(iter(PEERS.values()))
     most = max(sizes(pair)["s"] for pair in found)
     return sections(
         f"## With 2 to {most} query tokens (MTP, speculative) {{ #{SEVERAL} }}",
         f"**The same {version.version}, with `causal=True`**: it takes {_share(found):.2f} of "
-        f"{peer}'s time in the geometric mean of {len(found)} problems. `cache_seqlens` counts "
-        "the new tokens too, whose rows are in the cache before the call; query i of s sees keys "
-        "0 to t - s + i. All sequences of a call have equally many query tokens; masks of drafted "
-        f"trees are not covered ([speculative decoding]({link(SPECULATIVE)})).",
+        f"{PEER_NAME}'s time in the geometric mean of {len(found)} problems. `cache_seqlens` "
+        "counts the new tokens too, whose rows are in the cache before the call; query i of s "
+        "sees keys 0 to t - s + i. All sequences of a call have equally many query tokens; masks "
+        f"of drafted trees are not covered ([speculative decoding]({link(SPECULATIVE)})).",
         _table(found, version, link),
     )
 
@@ -349,7 +345,7 @@ def _on_h100(site: Site, pairs: list[Pair], link: Link) -> str:
     """What these times say of the other card with the same machine code."""
     if any(mine.record.target == H100 for mine, _ in pairs):
         return ""
-    known = {device.key: device for device in site.devices}
+    known = site.cards
     if H100 not in known:
         return ""
     return (
@@ -367,7 +363,6 @@ def command(pairs: list[Pair]) -> str:
 
 
 def _table(pairs: list[Pair], version: Version, link: Link) -> str:
-    peer = next(iter(PEERS.values()))
     several = len({mine.record.target for mine, _ in pairs}) > 1
     drafts = any(sizes(pair)["s"] > 1 for pair in pairs)
     rows = [
@@ -386,12 +381,12 @@ def _table(pairs: list[Pair], version: Version, link: Link) -> str:
     head = [
         *(["Device"] if several else []), "Sequences b", "Heads h",
         *(["Query tokens s"] if drafts else []), "Cached tokens t", "Lengths",
-        version.version, peer, f"{version.version} is",
+        version.version, PEER_NAME, f"{version.version} is",
     ]  # fmt: skip
     return table(head, rows)
 
 
-def _others(link: Link, peer: str) -> str:
+def _others(link: Link) -> str:
     return (
         f"- **Other sizes**, still more query tokens, one contiguous cache: [the advisor]"
         f"({link('knowledge/workloads/mla.md')}), which answers from the nearest record.\n"
@@ -401,9 +396,9 @@ def _others(link: Link, peer: str) -> str:
         f"({link('docs/glossary/prefill.md')}).\n"
         "- **What a shorter time brings the whole model**: [tokens per second]"
         f"({link('docs/own-kernel-or-library.md')}#what-it-brings-in-tokens-per-second).\n"
-        f"- **{peer} and other libraries at every problem**: [against libraries]"
+        f"- **{PEER_NAME} and other libraries at every problem**: [against libraries]"
         f"(against-libraries.md).\n"
-        f"- **When to keep {peer}, which DSL, fp8, B200, RTX 5090**: [by case]"
+        f"- **When to keep {PEER_NAME}, which DSL, fp8, B200, RTX 5090**: [by case]"
         f"({link('docs/b200-and-rtx-5090.md')}); "
         f"another card: [which]({link('docs/scope.md')}#which-gpu-do-i-need)."
     )

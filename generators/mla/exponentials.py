@@ -49,7 +49,7 @@ def verdict(busy: float) -> str:
 
 def text(site: Site, link: Link) -> str:
     """A row per form: multiply-adds per exponential, and on each card the share and a verdict."""
-    known = {device.key: device for device in site.devices}
+    known = site.cards
     shown = [known[key] for key in cards.COMPARED if key in known and known[key].sm in TENSOR]
     if not shown:
         return ""

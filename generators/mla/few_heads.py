@@ -9,6 +9,7 @@ from generators.model.site import Site
 from generators.write.text import cell, table
 from mla_var3.evidence.compare import said
 from mla_var3.knowledge.evidence import Link
+from mla_var3.versions import number_of
 
 #: Heads of DeepSeek-V3 on each of eight GPUs, and all of them.
 SHARE, ALL = 16, 128
@@ -70,7 +71,7 @@ def _at(site: Site, heads: int) -> dict[tuple[int, int], Pair]:
     """By sequences and cached tokens the pair of the newest version of what servers call."""
     found: dict[tuple[int, int], Pair] = {}
     known = decode.by_version(site)
-    for kernel in sorted(known, key=lambda one: int(one[-1].removeprefix("v"))):
+    for kernel in sorted(known, key=lambda one: number_of(one[-1])):
         for pair in known[kernel]:
             sizes, lengths = decode.sizes(pair), pair[0].record.problem.get("lengths")
             if kernel[:2] == served.DESIGN and sizes["h"] == heads and lengths is None:

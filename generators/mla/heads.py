@@ -6,7 +6,7 @@ from collections import defaultdict
 from statistics import geometric_mean
 
 from generators.mla import decode
-from generators.mla.same_work import time_of
+from generators.mla.same_work import PAGE, time_of
 from generators.model.choice import Pair
 from generators.model.run import Run
 from generators.model.site import Site
@@ -30,7 +30,7 @@ def text(site: Site, link: Link) -> str:
     return sections(
         _saved(site, pairs, link),
         table(head, rows),
-        f"{run_version(site, pairs[0][0], link)}, one query token, pages of {decode.PAGE} tokens; "
+        f"{run_version(site, pairs[0][0], link)}, one query token, pages of {PAGE} tokens; "
         "the last column is the geometric mean over all problems with so many heads. Fewer than "
         f"{min(by_heads)} heads were not timed.",
     ).rstrip()

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import date
 
-from generators.mla.same_work import PEERS, time_of
+from generators.mla.same_work import PEER, PEER_NAME, time_of
 from generators.model import targets
 from generators.model.run import Run
 from generators.model.site import Site
@@ -34,7 +34,7 @@ def times(site: Site, link: Link) -> str:
     head = [
         "Context, tokens per sequence",
         "Time",
-        *([next(iter(PEERS.values()))] if beside else []),
+        *([PEER_NAME] if beside else []),
     ]
     rows = [
         [f"{_context(run):,}", time_of(run, link),
@@ -169,7 +169,7 @@ def _library(site: Site, curve: list[Run]) -> dict[int, Run]:
         for run in (*site.runs, *site.earlier)
         if run.is_timed
         and run.record.mode == _MODE
-        and run.record.kernel.design == next(iter(PEERS))
+        and run.record.kernel.design == PEER
         and _but_context(run) == wanted
     }
     return known if all(_context(run) in known for run in curve) else {}

@@ -71,7 +71,7 @@ def cache(site: Site, link: Link) -> str:
 
 def room(site: Site, link: Link) -> str:
     """A row per card: long conversations in its whole memory, and beside its share of weights."""
-    known = {device.key: device for device in site.devices}
+    known = site.cards
     shown = [known[key] for key in cards.COMPARED if key in known]
     if not shown:
         return ""

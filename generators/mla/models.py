@@ -26,7 +26,7 @@ _B, _T = 32, 4096
 
 def text(site: Site, link: Link) -> str:
     """A row per number of heads, all at the same sequences and keys."""
-    known = {device.key: device for device in site.devices}
+    known = site.cards
     shown = [known[key] for key in balance.ASKED if key in known]
     measured = _measured(site)
     ceilings = regimes.ceilings_of(cards.BASE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from generators.mla import by_language, conditions
-from generators.mla.same_work import PEERS, time_of, unpaged
+from generators.mla.same_work import PEER, PEER_NAME, PEERS, time_of, unpaged
 from generators.model import choice, problems, targets
 from generators.model.choice import Pair, alike
 from generators.model.problems import together
@@ -47,7 +47,7 @@ def page(site: Site, source: str) -> Page:
     link = site.link(PATH)
     parts = [_beside(site, peer, name, link) for peer, name in PEERS.items()]
     lighter = workloads()[WORKLOAD.key].lighter
-    first, name = next(iter(PEERS.items()))
+    first, name = PEER, PEER_NAME
     shared = _table(
         site, pairs_of(site, first, lambda run: lighter(run.record.problem)), name, link
     )
@@ -136,7 +136,7 @@ def lead(site: Site, address: str) -> str:
 
 def verdict(site: Site) -> str:
     """Where the fastest of ours is ahead of the first library, ties with it and is behind."""
-    peer = next(iter(PEERS))
+    peer = PEER
     pairs = pairs_of(site, peer, alike(site, WORKLOAD.key))
     if not pairs:
         return ""
@@ -176,7 +176,7 @@ def beside(site: Site) -> dict[tuple[object, ...], Pair]:
 
     By the same rule the advisor and all tables name a kernel; see ``choice``.
     """
-    pairs = pairs_of(site, next(iter(PEERS)), alike(site, WORKLOAD.key))
+    pairs = pairs_of(site, PEER, alike(site, WORKLOAD.key))
     return {together(pair[0])[1:]: pair for pair in pairs}
 
 

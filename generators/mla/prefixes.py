@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from generators.mla import peers
-from generators.mla.same_work import PEERS, time_of
+from generators.mla.same_work import PEER, PEER_NAME, time_of
 from generators.model.site import Site
 from generators.pages.kernels import run_version
 from generators.write.text import table
@@ -16,7 +16,7 @@ from mla_var3.workloads.mla import WORKLOAD
 def text(site: Site, link: Link) -> str:
     """A row per problem that a run timed on both sides, fewest query tokens first."""
     lighter = workloads()[WORKLOAD.key].lighter
-    peer, name = next(iter(PEERS.items()))
+    peer, name = PEER, PEER_NAME
     rows = []
     for mine, theirs in peers.pairs_of(site, peer, lambda run: lighter(run.record.problem)):
         sizes = mine.record.problem

@@ -154,7 +154,7 @@ def costs_page(site: Site, document: Document) -> Page:
 def map_page(site: Site, key: str) -> Page:
     """Map, best n, crossings and shared prefixes of one device."""
     path = device_page(key)
-    device = next(device for device in site.devices if device.key == key)
+    device = site.cards[key]
     ceilings = regimes.ceilings_of(key)
     link = site.link(path)
     file = link(f"knowledge/devices/{key}.toml")

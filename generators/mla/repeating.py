@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from generators.mla import conditions, counted, decode
-from generators.mla.same_work import time_of
+from generators.mla.same_work import PAGE, time_of
 from generators.model.choice import kernel_of
 from generators.model.run import Run
 from generators.model.site import Site
@@ -41,7 +41,7 @@ def text(site: Site, link: Link) -> str:
     )
     return sections(
         fence("\n".join(f"$ {line}" for line in lines), "console"),
-        f"Of the 60 problems look at **{problem}, pages of {decode.PAGE} at random, bf16**:",
+        f"Of the 60 problems look at **{problem}, pages of {PAGE} at random, bf16**:",
         table(
             ["", run_version(site, mine, link), f"FlashMLA{_stated(theirs)}, same run",
              f"[FlashMLA's README]({link(_QUOTED)})"],

@@ -13,6 +13,10 @@ from mla_var3.workloads.mla import WORKLOAD
 
 #: Libraries by their design, the one that all are compared with first.
 PEERS: Mapping[str, str] = WORKLOAD.peers
+#: The first one's design and its name.
+PEER, PEER_NAME = next(iter(PEERS.items()))
+#: Tokens of a page of a server, which dense decode is compared with.
+PAGE = 64
 
 
 def unpaged(run: Run) -> tuple[tuple[str, Scalar], ...]:

@@ -24,7 +24,7 @@ FIGURES = {
 
 def text(site: Site, link: Link) -> str:
     """A row per figure; those that differ first."""
-    known = {device.key: device for device in site.devices}
+    known = site.cards
     if not set(PAIR) <= known.keys():
         return ""
     two = [known[key] for key in PAIR]

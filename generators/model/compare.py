@@ -19,6 +19,7 @@ from mla_var3.evidence import Record
 from mla_var3.evidence.compare import Comparison, Versus, versus, word
 from mla_var3.knowledge import metrics
 from mla_var3.runtime.registry import Version
+from mla_var3.versions import number_of
 from mla_var3.workloads import workloads
 
 
@@ -112,7 +113,7 @@ def outdated(runs: Sequence[Run], chosen: Run) -> Run | None:
 def _kernel(run: Run) -> tuple[tuple[str, str], int]:
     """Language and design, and number of the version."""
     kernel = run.record.kernel
-    return (kernel.language, kernel.design), int(kernel.version.removeprefix("v"))
+    return (kernel.language, kernel.design), number_of(kernel.version)
 
 
 def alike(one: Run, other: Run) -> bool:

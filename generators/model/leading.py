@@ -14,6 +14,7 @@ from generators.model.run import Run
 from generators.model.site import Site
 from mla_var3.errors import KnowledgeError
 from mla_var3.runtime.registry import Version
+from mla_var3.versions import number_of
 from mla_var3.workloads import workloads
 
 #: Workload, language, device, regime, and what the times cover.
@@ -117,7 +118,7 @@ def _leader(site: Site, field: Field, won: list[Run]) -> Leader:
     """Of the winners of each problem the one that won most; of equals the newest version."""
     _, _, device, regime, _ = field
     counts = Counter(map(_name, won))
-    most = max(counts, key=lambda name: (counts[name], int(name[1].removeprefix("v")), name))
+    most = max(counts, key=lambda name: (counts[name], number_of(name[1]), name))
     run = next(run for run in won if _name(run) == most)
     version = site.version_of(run)
     assert version is not None  # Others were left out.

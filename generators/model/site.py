@@ -104,6 +104,11 @@ class Site:
         return {}
 
     @cached_property
+    def cards(self) -> Mapping[str, device_files.Device]:
+        """Device files of each key."""
+        return {device.key: device for device in self.devices}
+
+    @cached_property
     def companions(self) -> dict[tuple[object, ...], list[Run]]:
         """The timed runs of each run and problem: those whose times compare."""
         found: dict[tuple[object, ...], list[Run]] = {}

@@ -22,6 +22,7 @@ from mla_var3.languages import coverage, fingerprints, rebuilding
 from mla_var3.languages.rebuilding import State
 from mla_var3.paths import relative
 from mla_var3.runtime.registry import Version
+from mla_var3.versions import number_of
 from mla_var3.workloads.observing import name_of, problem_of
 
 Say = Callable[[str], None]
@@ -358,7 +359,7 @@ def _written(version: Version, found: Sequence[Build], root: Path | None = None)
         builds=tuple(found),
     )
     versions = {**table.versions, version.version: mine}
-    ordered = {name: versions[name] for name in sorted(versions, key=lambda name: int(name[1:]))}
+    ordered = {name: versions[name] for name in sorted(versions, key=number_of)}
     builds.write(Table(schema_version=1, toolchain=tools, versions=ordered), path)
     return relative(path)
 

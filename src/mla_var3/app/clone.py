@@ -18,6 +18,7 @@ from mla_var3.arguments import named
 from mla_var3.paths import relative
 from mla_var3.runtime import registry
 from mla_var3.runtime.registry import Version
+from mla_var3.versions import number_of
 
 
 def _asked(design: str, version: str, target: str | None) -> tuple[str, str, str]:
@@ -34,8 +35,8 @@ def _asked(design: str, version: str, target: str | None) -> tuple[str, str, str
 def _left_out(source: Version, target: str) -> str | None:
     """What to say of numbers between the design's last version and the new one."""
     siblings = registry.select(source.qualified)
-    last = max(int(v.version[1:]) for v in siblings if v.version != target)
-    if int(target[1:]) <= last + 1:
+    last = max(number_of(v.version) for v in siblings if v.version != target)
+    if number_of(target) <= last + 1:
         return None
     return f"the last version of {source.design} is v{last}: v{last + 1} would come next"
 

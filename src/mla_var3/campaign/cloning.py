@@ -19,6 +19,7 @@ from mla_var3.knowledge.schema import DEVLOG_SECTIONS
 from mla_var3.paths import write_atomic
 from mla_var3.runtime import unreached
 from mla_var3.runtime.registry import Version
+from mla_var3.versions import number_of
 
 _VERSION = re.compile(r"v[1-9][0-9]*")
 _ENTRY = re.compile(r"^### v(\d+)\b", re.MULTILINE)
@@ -114,7 +115,7 @@ def add_entry(devlog: str | None, source: Version, target: str) -> str:
     words = {"source": source.version, "target": target}
     sections = [f"#### {title}\n\n{_PROMPTS[title].format(**words)}" for title in DEVLOG_SECTIONS]
     entry = "\n\n".join([f"### {target}: <verdict>", *sections])
-    number = int(target[1:])
+    number = number_of(target)
     position = len(devlog)
     for heading in _ENTRY.finditer(devlog):
         if int(heading.group(1)) == number:

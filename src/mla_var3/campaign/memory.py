@@ -27,6 +27,7 @@ from mla_var3 import devices, inputs
 from mla_var3.errors import InputError, UnknownNameError, UsageError
 from mla_var3.evidence.compare import word
 from mla_var3.paths import write_atomic
+from mla_var3.versions import number_of
 
 SCHEMA_VERSION: Literal[1] = 1
 FOLDER, LOCK = "memory", ".lock"
@@ -175,7 +176,7 @@ class Entry(Part):
     @property
     def number(self) -> int:
         """Number of the version."""
-        return int(self.version[1:])
+        return number_of(self.version)
 
     @property
     def failed(self) -> bool:
@@ -188,7 +189,7 @@ class Entry(Part):
     def _descends(self) -> Self:
         if (self.parent is None) != (self.version == "v0"):
             raise ValueError("v0 has no parent, and every other version has one")
-        if self.parent is not None and int(self.parent[1:]) >= self.number:
+        if self.parent is not None and number_of(self.parent) >= self.number:
             raise ValueError(f"parent {self.parent} does not come before {self.version}")
         if self.origin == "campaign" and self.parent is not None and not self.evidence:
             raise ValueError("evidence names no record that asked for the change")

@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import Literal
 
 from mla_var3.evidence.model import Passed, Record
+from mla_var3.versions import number_of
 
 #: Medians of one run that differ by a smaller share are as fast as each other.
 NOISE = 0.025
@@ -225,7 +226,7 @@ def neighbors(found: Iterable[Record], problem: Problem = same_problem) -> Itera
     for record in found:
         kernel = record.kernel
         design = versions[kernel.language, kernel.layer, kernel.design]
-        design.setdefault(int(kernel.version[1:]), []).append(record)
+        design.setdefault(number_of(kernel.version), []).append(record)
     for design in versions.values():
         for number in sorted(design):
             if number + 1 in design:

@@ -21,6 +21,7 @@ from mla_var3.evidence import identify
 from mla_var3.paths import kernels_dir
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.syntax import statements
+from mla_var3.versions import number_of
 from mla_var3.workloads import check_kinds
 
 PACKAGE = "mla_var3.kernel"
@@ -172,10 +173,6 @@ def _kernel_imports(file: Path) -> list[Path]:
     return found
 
 
-def _version_number(version: str) -> int:
-    return int(version.removeprefix("v"))
-
-
 @functools.cache
 def packages() -> dict[str, str]:
     """Language key of each package below ``kernels/``, as its ``LANGUAGE`` declares it."""
@@ -207,7 +204,7 @@ def versions() -> tuple[Version, ...]:
 
 
 def _order(v: Version) -> tuple[bool, str, str, str, int]:
-    return (v.language != PREFERRED, v.language, v.layer, v.design, _version_number(v.version))
+    return (v.language != PREFERRED, v.language, v.layer, v.design, number_of(v.version))
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import pytest
 
 from generators.mla import cards, covered, decode, gain, heads, memory, models
 from generators.mla.regimes import map_page
+from generators.mla.same_work import PAGE
 from generators.model import stories
 from generators.model.choice import kernel_of
 from generators.write.text import cell
@@ -47,7 +48,7 @@ def test_the_kernel_is_the_one_that_the_calls_launch_or_the_best_timed_at_many_p
     for mine, theirs in pairs:
         assert site.version_of(mine) == version
         assert mine.record.run == theirs.record.run  # Times of one run alone compare.
-        assert (mine.record.problem["s"], mine.record.problem["page"]) == (1, decode.PAGE)
+        assert (mine.record.problem["s"], mine.record.problem["page"]) == (1, PAGE)
 
 
 def test_the_page_says_every_time_and_the_worst(site, known):

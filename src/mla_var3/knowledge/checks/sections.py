@@ -10,6 +10,7 @@ from mla_var3.knowledge.checks.base import Check, DocumentCheck, Finding, Proble
 from mla_var3.knowledge.markdown import directives
 from mla_var3.knowledge.pages import ENTRY, Catalogue, Document, Section
 from mla_var3.knowledge.schema import DEVLOG_SECTIONS, SECTIONS
+from mla_var3.versions import number_of
 
 
 def _chapters(document: Document) -> list[Section]:
@@ -197,7 +198,7 @@ class DevlogOrder(DocumentCheck):
     def _problems(self, document: Document, catalogue: Catalogue) -> Iterator[Problem]:
         entries = document.entries
         for before, after in itertools.pairwise(entries):
-            if int(after.version[1:]) <= int(before.version[1:]):
+            if number_of(after.version) <= number_of(before.version):
                 yield after.line, f"entry {after.version} stands behind {before.version}"
 
 
