@@ -10,5 +10,5 @@ def test_versions_are_ordered_by_their_numbers():
 
 
 def test_what_is_no_version_is_refused():
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="latest"):
         number_of("latest")

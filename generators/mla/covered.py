@@ -183,6 +183,7 @@ SENTENCES: Mapping[str, Callable[[Site, Link], str]] = {
     "mla-heads": heads.text,
     "mla-few-heads": few_heads.text,
     "mla-few-rows": few_heads.beside,
+    "mla-few-versions": few_heads.versions,
     "mla-parallel": few_heads.parallel,
     "mla-least-time": least.text,
     "mla-crossover": crossover.text,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from generators.mla import decode, served
-from generators.mla.same_work import time_of
+from generators.mla.same_work import PEER_NAME, time_of
 from generators.model.choice import Pair
 from generators.model.site import Site
 from generators.write.text import cell, table
@@ -14,6 +14,10 @@ from mla_var3.versions import number_of
 #: Heads of DeepSeek-V3 on each of eight GPUs, and all of them.
 SHARE, ALL = 16, 128
 GPUS = ALL // SHARE
+#: Versions that are named beside each other, the newest.
+SHOWN = 6
+#: The problems at which most versions were timed with either.
+SIZES = [{"b": 32, "h": heads, "s": 1, "t": 4096} for heads in (SHARE, ALL)]
 
 
 def text(site: Site, link: Link) -> str:
@@ -32,6 +36,35 @@ def text(site: Site, link: Link) -> str:
         f"{ALL} heads", "FlashMLA", "Ours is",
     ]  # fmt: skip
     return table(head, rows)
+
+
+def versions(site: Site, link: Link) -> str:
+    """Each version's time with the share and with all heads at one size, beside the library's."""
+    known = decode.by_version(site)
+    rows = []
+    for kernel in sorted(known, key=lambda one: number_of(one[-1])):
+        at = {sizes["h"]: pair for pair in known[kernel] if (sizes := _equal(pair)) in SIZES}
+        if kernel[:2] == served.DESIGN and at.keys() == {SHARE, ALL}:
+            rows.append([kernel[-1], *(one for h in (SHARE, ALL) for one in _timed(at[h], link))])
+    if not rows:
+        return "No version was timed with both."
+    b, t = SIZES[0]["b"], SIZES[0]["t"]
+    told = "; ".join(
+        f"{name} {few} ({a}), {every} ({c})" for name, few, a, every, c in rows[-SHOWN:]
+    )
+    return (
+        f"b={b}, t={t:,}, first with {SHARE} heads, then with {ALL}, in brackets {PEER_NAME} in "
+        f"the same run: {told}"
+    )
+
+
+def _equal(pair: Pair) -> dict[str, object] | None:
+    """The sizes of a pair whose sequences are equally long."""
+    return None if pair[0].record.problem.get("lengths") else dict(decode.sizes(pair))
+
+
+def _timed(pair: Pair, link: Link) -> tuple[str, str]:
+    return time_of(pair[0], link), time_of(pair[1], link)
 
 
 def beside(site: Site, link: Link) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from generators.mla import few_heads
+from mla_var3.versions import number_of
 
 
 def test_batches_from_small_to_large_stand_beside_the_library(site):
@@ -37,3 +39,12 @@ def test_a_share_and_all_heads_at_one_size(site):
     assert said.count(" us](") == 2
     bare = replace(site, runs=(), earlier=())
     assert few_heads.beside(bare, bare.link("x.md")).startswith("No size")
+
+
+def test_versions_stand_with_both_counts_of_heads_and_the_library_of_their_run(site):
+    bare = replace(site, runs=(), earlier=())
+    told = few_heads.versions(site, site.link("glossary/head-grouping.md"))
+    rows = re.findall(r"(v\d+) \[[^]]+\]\([^)]+\) \(\[[^]]+\]", told)
+    assert len(rows) >= 5
+    assert rows == sorted(rows, key=number_of)
+    assert few_heads.versions(bare, bare.link("x.md")).startswith("No version")
