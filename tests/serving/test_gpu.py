@@ -198,6 +198,26 @@ def test_a_captured_step_follows_the_lengths():
         right(found, call.wanted(False))
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("s", "h"), [(66, 128), (67, 128), (100, 128), (128, 128), (150, 80)])
+def test_prompts_of_more_row_tiles_than_sms(s, h, causal):
+    """Their queries are taken some at a time; with fewer keys than queries some see none."""
+    for keys in ([700, 3000, 130, s, 3, 0], [5000]):
+        call = Dense(keys, s, h, seed=s)
+        right(call(causal=causal), call.wanted(causal))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_captured_prompt_follows_the_lengths(causal):
+    call = Dense([900, 2000, 64], 128, 128)
+    graph, found = captured(lambda: call(causal=causal))
+    for keys in ([100, 1999, 0], [833, 128, 64]):
+        call.keys = keys
+        call.lengths.copy_(torch.tensor(keys, dtype=torch.int32))
+        graph.replay()
+        right(found, call.wanted(causal))
+
+
 @pytest.mark.parametrize("schedule_first", [False, True])
 def test_lengths_and_tables_may_begin_anywhere(schedule_first):
     """A server hands out slices of what it keeps."""
