@@ -23,6 +23,7 @@ from mla_var3.emulator.options import DEFAULT, STRICT, Model, Options
 from mla_var3.emulator.words import Board, Snapshot, Words
 
 WARPS, PLACES, FLAGS = 2, 7, 2
+SCOPES = ("gpu", "gpu", "gpu", "cluster", "cta")
 ORDERS = {
     "ask": ("relaxed", "acquire"),
     "put": ("relaxed", "release"),
@@ -41,6 +42,7 @@ class Step:
     at: int = 0
     order: str = ""
     number: int = -1
+    scope: str = "gpu"
 
     def text(self) -> str:
         where = f"[%rd{1 if self.order else 0}+{4 * self.at}]"
@@ -52,11 +54,11 @@ class Step:
             case "write":
                 return f"st.global.u32 {where}, %r1;"
             case "ask":
-                return f"ld.{self.order}.gpu.global.u32 %r9, {where}; {give}"
+                return f"ld.{self.order}.{self.scope}.global.u32 %r9, {where}; {give}"
             case "put":
-                return f"st.{self.order}.gpu.global.u32 {where}, {bit};"
+                return f"st.{self.order}.{self.scope}.global.u32 {where}, {bit};"
             case "add":
-                return f"atom.{self.order}.gpu.global.or.b32 %r9, {where}, {bit}; {give}"
+                return f"atom.{self.order}.{self.scope}.global.or.b32 %r9, {where}, {bit}; {give}"
         return "fence.acq_rel.gpu;"
 
 
@@ -82,7 +84,14 @@ class Program:
             kind = r.choice(sorted(ORDERS))
             order = r.choice(ORDERS[kind])
             made.steps.append(
-                made._somewhere(r, kind, at=r.randrange(FLAGS), order=order, number=number)
+                made._somewhere(
+                    r,
+                    kind,
+                    at=r.randrange(FLAGS),
+                    order=order,
+                    number=number,
+                    scope=r.choice(SCOPES),
+                )
             )
         made.steps += [made._somewhere(r, "fence") for _ in range(r.randint(0, 6))]
         r.shuffle(made.steps)
@@ -143,7 +152,12 @@ class Program:
                 if asked.kind not in ("ask", "add"):
                     continue
                 for writer, told in enumerate(self.steps):
-                    if told.kind in ("put", "add") and seen[asked.number] >> told.number & 1:
+                    meet = self._in_reach(asked, told) and self._in_reach(told, asked)
+                    if (
+                        told.kind in ("put", "add")
+                        and meet
+                        and seen[asked.number] >> told.number & 1
+                    ):
                         starts = self._side(writer, before, model, far, ("release", "acq_rel"))
                         ends = self._side(reader, before, model, far, ("acquire", "acq_rel"))
                         for start, end in itertools.product(starts, ends):
@@ -158,6 +172,11 @@ class Program:
             if not before[a, b] and not before[b, a]:
                 out.add(at)
         return out
+
+    def _in_reach(self, one: Step, other: Step) -> bool:
+        """Whether the scope of a step has the other in it."""
+        size = {"gpu": self.ctas, "cluster": self.cluster, "cta": 1}[one.scope]
+        return one.cta // size == other.cta // size
 
     def _side(
         self, n: int, before: np.ndarray, model: Model, far: bool, orders: tuple[str, ...]
@@ -238,7 +257,7 @@ def test_what_two_warps_told_of_their_cluster_is_joined(
 ) -> None:
     """Each chain by the later number; one of them may have told it when there were fewer chains."""
     clocks, board = Clocks(2, 2), Board()
-    words = Words(clocks, board, lambda s: list(s))
+    words = Words(clocks, board, lambda s: list(s), 2)
     words.start(1)
     told = {(2, 0): a, (2, 1): b, (3, 0): [99]}
     board.snapshots = {key: [Snapshot(np.array(v, np.int64), {})] for key, v in told.items()}

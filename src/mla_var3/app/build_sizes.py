@@ -201,6 +201,9 @@ def _sized_as(
             inside = (f.name for f in dataclasses.fields(known) if f.metadata.get("hidden"))
             values = {name: getattr(known, name) for name in inside}
             numbers |= {n: v for n, v in values.items() if isinstance(v, int | float)}
+            # What is told is not drawn, such as lengths.
+            words = (n for n, v in plan.problem().items() if isinstance(v, str))
+            numbers |= {name: None for name in words if told[name] is None}
         small = dataclasses.replace(plan, **numbers)
         if small.is_valid() and (other := as_built(one, small)) is not None:
             yield from _if_small(other, most)

@@ -41,6 +41,7 @@ class Built:
     tilings: Mapping[str, Any]
     grids: frozenset[tuple[str, int]]
     blocks: int
+    twice: bool = False
 
     @property
     def few(self) -> bool:

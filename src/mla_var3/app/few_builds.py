@@ -29,8 +29,9 @@ DRAWN, STEPS_DRAWN = 40, 90
 MORE_BUILDS, FEWER_PROBLEMS = 2, 8
 #: Steps of a problem that is there for a value of what plans decide, where one so short shows it.
 FEW_STEPS = 60
-#: A count that plans leave to themselves, where one build is given it.
-FEW_BLOCKS = 2
+#: A count that plans leave to themselves, where one build is given it: the first that it takes. One
+#: block takes all items in turn, whatever their steps; clusters take two.
+FEW_BLOCKS = (1, 2)
 #: What a count exceeds that could be no power of two as well.
 LEAST_COUNT = 2
 #: Steps of a problem that is short.
@@ -122,7 +123,7 @@ def _at_ends(one: Built, picked: Sequence[Sequence[Built]]) -> Built:
                 others = cases.ends(own, field.name, plan)
                 new = [each for each in others if getattr(each, field.name) not in known]
             elif known == {None} and getattr(own, field.name) is None:
-                new = [dataclasses.replace(own, **{field.name: FEW_BLOCKS})]
+                new = [dataclasses.replace(own, **{field.name: count}) for count in FEW_BLOCKS]
             else:
                 new = _odd(own, field.name, known)
             tried = (_with(one, {**one.tilings, stage: each}) for each in new)
@@ -167,14 +168,16 @@ def _launched_twice(those: Sequence[Built]) -> set[int]:
 
     Of those many blocks have no work, and end, or begin the next launch, ahead of others.
     And the one of an item that many multiprocessors share: what they count for each other has to
-    be as before. A problem that a version names can be longer than all others together.
+    be as before. A problem that a version names can be longer than all others together, and is
+    launched so where that is asked for.
     """
     rest = range(1, len(those))
     usual = [place for place in rest if those[place].steps <= MOST_STEPS]
     usual = usual or sorted(rest, key=lambda place: those[place].steps)
     wide = [x for x in rest if those[x].case.plan.target.sm_count == WIDE_SMS]
     short = [place for place in rest if those[place].case.plan.steps() <= SHORT]
-    return {*usual[:1], *wide[:1], *short}
+    asked = [place for place, one in enumerate(those) if one.twice]
+    return {*usual[:1], *wide[:1], *short, *asked}
 
 
 def as_named(plan: KernelPlan, one: Reaching) -> KernelPlan:
@@ -206,7 +209,7 @@ def _add(plan: KernelPlan, asked: Reaching, picked: list[list[Built]]) -> None:
         )
         small = build_sizes.with_values(alike, asked.fields)
         if (other := build_sizes.as_built(those[0], small)) is not None:
-            those.append(other)
+            those.append(dataclasses.replace(other, twice=asked.twice))
             return
     whole = built(cases.as_planned(build_sizes.with_values(plan, asked.fields)))
     if whole is not None and asked.tiling:
@@ -214,7 +217,7 @@ def _add(plan: KernelPlan, asked: Reaching, picked: list[list[Built]]) -> None:
     elif whole is not None:
         whole = _at_ends(whole, picked)
     if whole is not None:
-        _add_whole(whole.case.plan, picked, 0)
+        _add_whole(whole.case.plan, picked, 0, twice=asked.twice)
 
 
 def _set_to(tiling: Tiling, numbers: Mapping[str, int]) -> Tiling:
@@ -239,16 +242,20 @@ def _add_planned(plan: KernelPlan, asked: Reaching, picked: list[list[Built]]) -
     types = dict.fromkeys(those[0].case.plan.dtype for those in picked)
     for small in (dataclasses.replace(whole, dtype=dtype) for dtype in types):
         one = built(cases.as_planned(small)) if small.is_valid() else None
+        one = one and dataclasses.replace(one, twice=asked.twice)
         if one and (those := next((x for x in picked if one.builds <= x[0].builds), None)):
             those.append(one)
             return
-    _add_whole(whole, picked, 0)
+    _add_whole(whole, picked, 0, twice=asked.twice)
 
 
-def _add_whole(small: KernelPlan, picked: list[list[Built]], beside: int = BESIDE) -> None:
+def _add_whole(
+    small: KernelPlan, picked: list[list[Built]], beside: int = BESIDE, *, twice: bool = False
+) -> None:
     """Add a problem as its plan makes it; a build for it alone has others beside it."""
-    if (alone := built(cases.as_planned(small))) is None:
+    if (made := built(cases.as_planned(small))) is None:
         return
+    alone = dataclasses.replace(made, twice=twice)
     if (those := next((x for x in picked if alone.builds <= x[0].builds), None)) is not None:
         those.append(alone)
         return

@@ -244,11 +244,12 @@ class Memory:
         self, address: Any, width: int, count: int, s: Any, pc: int, order: str
     ) -> list[Any]:
         m, size = self.machine, width * count
+        order, reach = atomics.reach_of(order)
         groups = self.global_at(address, size, s, pc, "read")
         if order in ACQUIRES or order == "relaxed":
             at_once = order in ACQUIRES or m.model.relaxed_publishes
             with waiting(m, s):
-                m.words.acquire(address, m.warp[s], at_once)
+                m.words.acquire(address, m.warp[s], at_once, reach)
             if m.trace is not None:
                 m.trace.read_words(m.number, address, m.warp[s], pc)
             m.scheduler.asks(pc)
@@ -289,6 +290,7 @@ class Memory:
         self, address: Any, width: int, values: list[Any], s: Any, pc: int, order: str
     ) -> None:
         m, size = self.machine, width * len(values)
+        order, reach = atomics.reach_of(order)
         for region, at, part in self.global_at(address, size, s, pc, "write"):
             own = [v[part] if part is not None and np.ndim(v) else v for v in values]
             who = m.ids[s] if part is None else m.ids[s][part]
@@ -296,7 +298,8 @@ class Memory:
                 taken = [v[rows] if np.ndim(v) else v for v in own]
                 self._put(region, at[rows], width, taken, who[rows], pc, order)
         if order != "weak":
-            m.words.release(address, m.warp[s], order in RELEASES or m.model.relaxed_publishes)
+            whole = order in RELEASES or m.model.relaxed_publishes
+            m.words.release(address, m.warp[s], whole, reach=reach)
             withhold(m, s, pc)
             if m.trace is not None:
                 m.trace.write_words(m.number, address, m.warp[s], pc)

@@ -10,12 +10,19 @@ from mla_var3.emulator import formats
 from mla_var3.emulator.formats import F16, F32, F64, U16
 from mla_var3.emulator.lagging import waiting
 from mla_var3.emulator.within import withhold
+from mla_var3.emulator.words import Keeps
 
 if TYPE_CHECKING:
     from mla_var3.emulator.access import Memory
 
 ACQUIRES = ("acquire", "acq_rel")
 RELEASES = ("release", "acq_rel")
+
+
+def reach_of(order: str) -> tuple[str, str]:
+    """How an access is ordered, and for whom: ``cta``, ``cluster``, or ``gpu`` and beyond."""
+    kind, _, reach = order.partition(".")
+    return kind, reach or "gpu"
 
 
 def atomic(
@@ -48,6 +55,7 @@ def atomic(
         What stood there before: ``count`` arrays [n] of codes.
     """
     m, width = memory.machine, np.dtype(code(kind)).itemsize
+    order, reach = reach_of(order)
     size = width * count
     if space == "shared":
         at, good = memory.shared_at(address, size, s, pc, "atomic")
@@ -62,7 +70,7 @@ def atomic(
     if signal:
         learns = order in ACQUIRES or m.model.relaxed_publishes
         with waiting(m, s):
-            m.words.acquire(address, m.warp[s], learns)
+            m.words.acquire(address, m.warp[s], learns, reach)
         if m.trace is not None:
             m.trace.read_words(m.number, address, m.warp[s], pc)
     for region, at, part in memory.global_at(address, size, s, pc, "atomic"):
@@ -80,7 +88,8 @@ def atomic(
             target[chosen] = value
     if signal:
         whole = order in RELEASES or m.model.relaxed_publishes
-        m.words.release(address, m.warp[s], whole, not (learns and whole))
+        keeps: Keeps = "near" if learns and whole and reach == "gpu" else "all"
+        m.words.release(address, m.warp[s], whole, keeps, reach)
         withhold(m, s, pc)
         if m.trace is not None:
             m.trace.write_words(m.number, address, m.warp[s], pc)

@@ -80,7 +80,7 @@ class Machine:
         self.shadow = Shadow(self.shared, self.clocks, reporter, self.model, self.residency)
         self.parameters = Parameters(parameters)
         self.progress = self.steps = self.asked = self.ticks = 0
-        self.words = Words(self.clocks, memory_map.board, self.warps_of)
+        self.words = Words(self.clocks, memory_map.board, self.warps_of, self.warps_per_cta)
         self.memory, self.sync, self.meetings = Memory(self), Sync(self), Meetings(self)
         self._registers()
         self.pending = PendingRegisters(self)

@@ -10,12 +10,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mla_var3.emulator.clocks import ABROAD, GRID, Clocks, Vector
+
+K = TypeVar("K")
+#: What of the words there an access that writes one keeps.
+Keeps = Literal["none", "near", "all"]
 
 #: A warp of a launch: its cluster, from 1, and its number there.
 Key = tuple[int, int]
@@ -46,11 +50,13 @@ class Board:
     Attributes:
         snapshots: Of each warp, in order.
         held: By address, the last snapshot of each warp that left one there.
+        near: The same of what is left for a CTA or a cluster alone, with whom it is for.
         fences: Of each cluster, its warps' numbers at their proxy fences for global memory.
     """
 
     snapshots: dict[Key, list[Snapshot]] = field(default_factory=dict)
     held: dict[int, dict[Key, int]] = field(default_factory=dict)
+    near: dict[int, dict[tuple[Key, str], int]] = field(default_factory=dict)
     fences: dict[int, list[list[int]]] = field(default_factory=dict)
     #: Whether the grid before may still run, and whether a thread has waited for its end.
     overlaps: bool = False
@@ -60,8 +66,12 @@ class Board:
 class Words:
     """What the warps of one cluster leave in words and learn from them."""
 
-    def __init__(self, clocks: Clocks, board: Board, warps_of: Callable[[Any], list[int]]) -> None:
+    def __init__(
+        self, clocks: Clocks, board: Board, warps_of: Callable[[Any], list[int]], of_cta: int
+    ) -> None:
         self.clocks, self.board, self.warps_of = clocks, board, warps_of
+        #: Warps of a CTA.
+        self.of_cta = of_cta
         self.start(0)
 
     def start(self, cluster: int) -> None:
@@ -102,13 +112,21 @@ class Words:
         return self.clocks.seen[warp, chain] < number
 
     # Reading ----------------------------------------------------------------------------------
-    def acquire(self, addresses: Any, warps: NDArray[np.int64], at_once: bool) -> None:
-        """Warps [n] have read words [n]; if not ``at_once``, a fence must follow."""
-        held, clocks = self.board.held, self.clocks
-        if not held:
+    def acquire(
+        self, addresses: Any, warps: NDArray[np.int64], at_once: bool, reach: str = "gpu"
+    ) -> None:
+        """Warps [n] have read words [n]; if not ``at_once``, a fence must follow.
+
+        Of two that meet in a word each must be among those that the other's access is for.
+        """
+        held, near, clocks = self.board.held, self.board.near, self.clocks
+        if not held and not near:
             return
         for address, w in set(zip(np.asarray(addresses).tolist(), warps.tolist(), strict=True)):
-            if (found := held.get(address)) is None:
+            found = held.get(address)
+            if reach != "gpu" or address in near:
+                found = self._met(w, found or {}, near.get(address, {}), reach)
+            if not found:
                 continue
             if at_once:
                 self._learn(w, found)
@@ -116,6 +134,23 @@ class Words:
                 _add(self.awaiting[w], found)
                 self.read_at[w] = int(clocks.seen[w, w])
                 clocks.tick([w])
+
+    def _met(
+        self, w: int, wide: dict[Key, int], near: dict[tuple[Key, str], int], reach: str
+    ) -> dict[Key, int]:
+        """What a warp may learn of a word where it, or who wrote it, means a few alone."""
+        found = {key: number for key, number in wide.items() if self._within(key, w, reach)}
+        for (key, theirs), number in near.items():
+            if self._within(key, w, reach) and self._within(key, w, theirs):
+                _add(found, {key: number})
+        return found
+
+    def _within(self, key: Key, w: int, reach: str) -> bool:
+        """Whether another warp is in the same CTA or cluster as a warp of this one."""
+        if reach == "gpu":
+            return True
+        together = reach == "cluster" or key[1] // self.of_cta == w // self.of_cta
+        return key[0] == self.cluster and together
 
     def _learn(self, w: int, numbers: dict[Key, int]) -> None:
         every = dict(numbers)
@@ -160,21 +195,30 @@ class Words:
 
     # Writing ----------------------------------------------------------------------------------
     def release(
-        self, addresses: Any, warps: NDArray[np.int64], now: bool, keeps: bool = False
+        self,
+        addresses: Any,
+        warps: NDArray[np.int64],
+        now: bool,
+        keeps: Keeps = "none",
+        reach: str = "gpu",
     ) -> None:
         """Warps [n] leave in words [n] what they know: now, or at the last fence that they know.
 
-        A store takes the place of what others had left there; an atomic that has not learned it
-        keeps it.
+        A store takes the place of what others had left there. An atomic keeps what it has not
+        learned: all, or what is left for a few alone.
         """
         pairs = set(zip(np.asarray(addresses).tolist(), warps.tolist(), strict=True))
         told = {w: self._told(w, now) for w in {w for _, w in pairs}}
-        held = self.board.held
-        if not keeps:
+        held, near = self.board.held, self.board.near
+        if keeps != "all":
             held.update({address: {} for address, _ in pairs})
+        for address, _ in pairs if near and keeps == "none" else ():
+            near.pop(address, None)
         for address, w in pairs:
-            if told[w]:
+            if told[w] and reach == "gpu":
                 _add(held.setdefault(address, {}), told[w])
+            elif told[w]:
+                _add(near.setdefault(address, {}), {(key, reach): n for key, n in told[w].items()})
         self.clocks.tick(told)
 
     def _told(self, w: int, now: bool) -> dict[Key, int]:
@@ -204,7 +248,7 @@ class Words:
         clocks.tick(warps)
 
 
-def _add(into: dict[Key, int], numbers: dict[Key, int]) -> None:
+def _add(into: dict[K, int], numbers: dict[K, int]) -> None:
     """Let the later snapshot of each warp stand."""
     into.update({key: max(into.get(key, 0), number) for key, number in numbers.items()})
 

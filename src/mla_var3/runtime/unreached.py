@@ -78,6 +78,7 @@ class _Reach(BaseModel):
     sms: int | None = Field(default=None, ge=1)
     tiling: dict[str, int] = {}
     refused: bool = False
+    twice: bool = False
 
 
 class _Gaps(BaseModel):
@@ -141,6 +142,7 @@ class Reaching(NamedTuple):
         sms: Multiprocessors of the device that it needs; None for the usual one's.
         tiling: Numbers that tilings with such a field need.
         refused: Whether the version has to refuse these; it is run where it does not.
+        twice: Whether it is launched twice, the second time on other values.
     """
 
     fields: Mapping[str, Any]
@@ -148,6 +150,7 @@ class Reaching(NamedTuple):
     sms: int | None = None
     tiling: Mapping[str, int] = MappingProxyType({})
     refused: bool = False
+    twice: bool = False
 
 
 def reaching(version: Version) -> tuple[Reaching, ...]:
@@ -157,7 +160,9 @@ def reaching(version: Version) -> tuple[Reaching, ...]:
         HyperMlaError: As for ``named``.
     """
     return tuple(
-        Reaching(dict(one.fields), one.as_planned, one.sms, dict(one.tiling), one.refused)
+        Reaching(
+            dict(one.fields), one.as_planned, one.sms, dict(one.tiling), one.refused, one.twice
+        )
         for one in _read(version).reach
         if one.versions is None or version.version in one.versions
     )

@@ -45,10 +45,16 @@ def _width(op: Op) -> int:
 
 
 def _order(op: Op) -> str:
-    """How a memory access is ordered: weak, relaxed, acquire, release or acq_rel."""
+    """How a memory access is ordered: weak, relaxed, acquire, release or acq_rel.
+
+    What is for a CTA or a cluster alone says so behind a dot, as ``release.cta``.
+    """
     names = ("acquire", "release", "acq_rel", "relaxed")
     found = next((n for n in names if op.has(n)), None)
-    return found or ("relaxed" if op.has("volatile") else "weak")
+    if found is None:
+        return "relaxed" if op.has("volatile") else "weak"
+    reach = next((scope for scope in ("cta", "cluster") if op.has(scope)), None)
+    return f"{found}.{reach}" if reach else found
 
 
 @family("ld", "ldu")

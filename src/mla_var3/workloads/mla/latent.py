@@ -113,10 +113,14 @@ class PagedLatentProblem(LatentProblem):
             raise PlanError(f"lengths={self.lengths!r} is not one of {', '.join(LENGTHS)}")
 
     def edges(self) -> list[Self]:
-        """Pages of three tiles too, so that steps of two tiles end within pages."""
+        """Pages of three tiles too, so that steps of two tiles end within pages.
+
+        Lengths of the others are as told: drawn ones would end elsewhere.
+        """
         page, t = 3 * USUAL_TILE, 7 * USUAL_TILE + 2
         cut = dataclasses.replace(self, b=2, h=3, s=1, t=t, page=page, causal=False)
-        return super().edges() + [one for one in (cut,) if one.is_valid()]
+        told = [dataclasses.replace(x, lengths=None, absent=False) for x in super().edges()]
+        return told + [one for one in (cut,) if one.is_valid()]
 
     def in_turn(self, rows: int) -> Self | None:
         """Of equal lengths: drawn ones could all be even."""

@@ -206,7 +206,8 @@ class MlaProblem(Problem):
         """Heads that end within tiles far on; the last row of a tile sees one key of its last.
 
         That key is the first of a tile of any usual length, and 1 / s is below what it should be in
-        fp32, so that a product with it gets heads wrong. Or a last tile lacks a single key, or
+        fp32, so that a product with it gets heads wrong. Or a last tile lacks a single key, once
+        with scores so low that a key of zeros in its place would weigh more than all others; or
         whole tiles end in the middle of one twice as long, or such of half the usual length, or
         tiles of queries end with tiles of keys, over wide heads where there are such, or one query
         behind them. Or whole tiles of rows see no key at all, of which none is kept in another
@@ -218,6 +219,7 @@ class MlaProblem(Problem):
         thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
         short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1, **self._cut()}
         tiles = thin | {"h": 3, "t": 3 * USUAL_TILE, **self._cut(USUAL_TILE)}
+        low = thin | {"h": 5, "t": 2 * USUAL_TILE - 1, "shift": FAR, **self._cut()}
         halves = thin | {"h": 3, "t": 3 * USUAL_TILE // 2, **self._cut(USUAL_TILE // 2)}
         whole = tiles | {"level": LEVEL}
         tiny = tiles | {"h": 4, "dtype": "bf16", "level": TINY}
@@ -229,6 +231,7 @@ class MlaProblem(Problem):
         ways: list[list[dict[str, Any]]] = [
             [{"b": 1, "h": 5, "s": 141, "t": 270, **self._cut(), "causal": True, "level": TINY}],
             [short | half, short],
+            [low],
             [whole | half, whole],
             [tiny],
             [square | {"p": 128}, square],
