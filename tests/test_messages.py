@@ -105,13 +105,13 @@ def sized(text: str, size: int) -> str:
 
 def test_capture_errors_are_told_in_cudas_words() -> None:
     page = (PAGES / "capture-fails.md").read_text("utf-8")
-    rows = re.findall(r"^\| (.+?) \| (9\d\d) `(\w+)` \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| (9\d\d) `(\w+)` \| (.+?) \|", page, re.MULTILINE)
     assert len(rows) == 7
-    for words, code, name in rows:
+    for code, name, words in rows:
         error = runtime.cudaError_t(int(code))
         assert runtime.cudaGetErrorString(error)[1].decode() == words
         said = runtime.cudaGetErrorName(error)[1].decode()
-        assert said.removeprefix("cudaErrorStreamCapture") == name or said == name
+        assert said.removeprefix("cudaError").removeprefix("StreamCapture") == name
 
 
 @pytest.mark.parametrize(
