@@ -10,6 +10,8 @@ from pathlib import Path
 import cuda.tile as ct
 import pytest
 import torch
+from cuda.bindings import runtime
+from cutlass.cute.runtime import from_dlpack
 
 from mla_var3.app import run
 from mla_var3.errors import EmulatorError
@@ -75,6 +77,62 @@ def test_tcgen05_is_for_a_letter_of_sm_100_and_for_no_sm_120(tmp_path: Path) -> 
     family = text.replace(".target sm_120a", ".target sm_100f")
     assert not refusal(family, "sm_103", tmp_path)
     assert "different SM-family" in refusal(family, "sm_120a", tmp_path)
+
+
+def test_static_shared_memory_has_the_limits_that_the_page_names(tmp_path: Path) -> None:
+    text = (EXAMPLES / "shared_data.ptx").read_text("utf-8")
+    page = (PAGES / "launch-refused.md").read_text("utf-8")
+    told = "Entry function 'k' uses too much shared data "
+    assert f"ptxas error   : {told}(0x10000 bytes, 0xc000 max)" in page
+    limits = {"0xc000": ("sm_80", "sm_90", "sm_100", "sm_120"), "0x38c00": ("sm_90a", "sm_100a"),
+              "0x18c00": ("sm_120a",)}  # fmt: skip
+    for limit, targets in limits.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{limit}`, "))
+        assert f"{int(limit, 16):,}" in row
+        for target in targets:
+            assert f"`{target}`" in row
+            lettered = text.replace(".target sm_90", f".target {target}")
+            most = int(limit, 16)
+            assert not refusal(sized(lettered, most), target, tmp_path)
+            refused = refusal(sized(lettered, most + 4), target, tmp_path)
+            assert f"{told}({most + 4:#x} bytes, {limit} max)" in refused
+
+
+def sized(text: str, size: int) -> str:
+    """``shared_data.ptx`` with as many bytes."""
+    return text.replace("65536", str(size)).replace("65532", str(size - 4))
+
+
+def test_capture_errors_are_told_in_cudas_words() -> None:
+    page = (PAGES / "capture-fails.md").read_text("utf-8")
+    rows = re.findall(r"^\| (9\d\d) `(\w+)` \| (.+?) \|", page, re.MULTILINE)
+    assert len(rows) == 7
+    for code, name, words in rows:
+        error = runtime.cudaError_t(int(code))
+        assert runtime.cudaGetErrorString(error)[1].decode() == words
+        said = runtime.cudaGetErrorName(error)[1].decode()
+        assert said.removeprefix("cudaError").removeprefix("StreamCapture") == name
+
+
+@pytest.mark.parametrize(
+    ("page", "code"),
+    [("launch-refused", 720), ("illegal-memory-access", 710), ("illegal-instruction", 721),
+     ("no-kernel-image", 100)],
+)  # fmt: skip
+def test_errors_of_the_runtime_are_told_in_cudas_words(page: str, code: int) -> None:
+    text = (PAGES / f"{page}.md").read_text("utf-8")
+    error = runtime.cudaError_t(code)
+    said = runtime.cudaGetErrorString(error)[1].decode()
+    assert said in text or said.capitalize() in text
+    assert runtime.cudaGetErrorName(error)[1].decode() in text
+    assert str(code) in text
+
+
+def test_a_tensor_that_requires_grad_is_refused_in_the_words_of_the_page() -> None:
+    page = (PAGES / "cute-dsl-errors.md").read_text("utf-8")
+    with pytest.raises(BufferError) as refused:
+        from_dlpack(torch.ones(4, requires_grad=True))
+    assert f"BufferError: {refused.value} |" in page
 
 
 def refusal(text: str, arch: str, tmp_path: Path) -> str:

@@ -63,6 +63,18 @@ def problem(lengths=(70, 3)):
     return torch.randn(len(lengths), 1, 16, WIDTH).bfloat16(), cache, table
 
 
+def test_what_vllm_asks_of_its_build_stays(of_vllm, monkeypatch):
+    """Without FlashMLA's extension all its functions are one that raises, and a check says so."""
+    ops = sys.modules[servers.VLLM]
+    reason = False, "vllm._flashmla_C is not available"
+    monkeypatch.setattr(ops, "is_flashmla_dense_supported", lambda: reason, raising=False)
+    monkeypatch.setattr(ops, "flash_mla_sparse_fwd", theirs, raising=False)
+    servers.vllm()
+    assert ops.is_flashmla_dense_supported() == reason
+    assert ops.flash_mla_sparse_fwd is theirs
+    assert theirs not in (ops.get_mla_metadata, ops.flash_mla_with_kvcache)
+
+
 def test_nothing_is_replaced_unless_asked(of_vllm, of_sglang, monkeypatch):
     monkeypatch.delenv(servers.ASKED)
     servers.vllm()

@@ -79,6 +79,8 @@ def swizzled():
     atom = cute.make_composed_layout(cute.make_swizzle(3, 3, 3), 0, rows)
     offsets = [atom((row, 0)) for row in range(8)]
     assert [offset // 8 % 8 for offset in offsets] == list(range(8))  # 8 groups of banks, not 1
+    sw128 = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, cute.make_layout(1024))
+    assert all(sw128(x) == x ^ ((x >> 3) & (7 << 4)) for x in range(1024))  # b, m, s; over bytes
     tile = cute.tile_to_shape(atom, (64, 128), order=(0, 1))
     assert cute.size(tile) == 64 * 128
     assert isinstance(tile, cutlass.ComposedLayout)

@@ -1117,6 +1117,37 @@ assert scratch == 34_873_344
 """
         ),
     ],
+    "capture-fails": [
+        Setup(
+            START
+            + """
+@cute.kernel
+def double(x: cute.Tensor, y: cute.Tensor):
+    i = cute.arch.thread_idx()[0]
+    y[i] = x[i] + x[i]
+
+
+@cute.jit
+def host_function(x: cute.Tensor, y: cute.Tensor):
+    double(x, y).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+x, y = torch.ones(32).cuda(), torch.zeros(32).cuda()
+
+
+def step():
+    host_function(from_dlpack(x), from_dlpack(y))
+    return y
+
+
+# snippet
+x.fill_(3)
+graph.replay()
+assert (out == 6).all()
+""",
+            emulated=True,
+        ),
+    ],
     "graphs": [
         Setup(
             SERVED
