@@ -34,7 +34,7 @@ class Grid:
         self.memory = GlobalMemory([self.region], self.reporter, MODELS[model], 4, True)
         self.words = []
         for cluster in (1, 2):
-            words = Words(Clocks(4, 2), self.memory.board, lambda s: list(s))
+            words = Words(Clocks(4, 2), self.memory.board, lambda s: list(s), 2)
             words.start(cluster)
             self.words.append(words)
 
@@ -260,7 +260,7 @@ class Second(Grid):
         )
         self.words = []
         for cluster in (1, 2):
-            words = Words(Clocks(4, 2), self.memory.board, lambda s: list(s))
+            words = Words(Clocks(4, 2), self.memory.board, lambda s: list(s), 2)
             words.start(cluster)
             self.words.append(words)
 

@@ -420,6 +420,14 @@ def test_at_an_edge_whole_tiles_end_within_one_twice_as_long(plan_class):
     assert [plan.t % tile for tile in (32, 64, 128)] == [0, 0, 64]
 
 
+@pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED, PREFIX])
+def test_at_an_edge_one_key_lacks_and_scores_are_far_below_zero(plan_class):
+    (plan,) = [one for one in plan_class().edges() if one.shift]
+    assert [plan.t % tile for tile in (64, 128)] == [63, 127]
+    assert plan.shift < -800.0
+    assert not plan.causal
+
+
 def test_at_edges_a_single_token_of_many_is_old_or_new():
     old, new = MIXED().edges()[-2:]
     assert (old.old_tokens, old.causal) == (1, False)

@@ -219,7 +219,7 @@ class MlaProblem(Problem):
         thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
         short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1, **self._cut()}
         tiles = thin | {"h": 3, "t": 3 * USUAL_TILE, **self._cut(USUAL_TILE)}
-        low = thin | {"h": 5, "t": 2 * USUAL_TILE - 1, "shift": FAR, **self._cut()}
+        low = thin | {"h": 5, "t": 2 * USUAL_TILE - 1, "shift": -FAR, **self._cut()}
         halves = thin | {"h": 3, "t": 3 * USUAL_TILE // 2, **self._cut(USUAL_TILE // 2)}
         whole = tiles | {"level": LEVEL}
         tiny = tiles | {"h": 4, "dtype": "bf16", "level": TINY}
@@ -231,7 +231,6 @@ class MlaProblem(Problem):
         ways: list[list[dict[str, Any]]] = [
             [{"b": 1, "h": 5, "s": 141, "t": 270, **self._cut(), "causal": True, "level": TINY}],
             [short | half, short],
-            [low],
             [whole | half, whole],
             [tiny],
             [square | {"p": 128}, square],
@@ -242,6 +241,7 @@ class MlaProblem(Problem):
             [halves],
             [falling | half, falling],
             [pieces and pieces | more | half, pieces and pieces | more],
+            [low],
         ]
         made = [[dataclasses.replace(self, **one) for one in those if one] for those in ways]
         made += [[self.crowded()]]
