@@ -52,13 +52,13 @@ def table_of(site: Site, link: Link) -> str:
 
 def rows_of(site: Site) -> list[Row]:
     """The problems of the newest run that timed two languages and the peer, but for pages."""
-    peer, suits = PEER, alike(site, WORKLOAD.key)
+    suits = alike(site, WORKLOAD.key)
     groups: dict[tuple[object, ...], list[Run]] = {}
     for run in (*site.runs, *site.earlier):
         record = run.record
         if run.is_timed and record.run and record.mode == "event" and not run.stale:
             library = record.kernel.language == LIBRARY
-            if record.kernel.design == peer if library else suits(run):
+            if record.kernel.design == PEER if library else suits(run):
                 groups.setdefault((record.run, record.target, unpaged(run)), []).append(run)
     rows = [row for row in map(_fastest, groups.values()) if len(row) > 2 and LIBRARY in row]
     newest = max((row[LIBRARY].record for row in rows), key=lambda r: r.time, default=None)

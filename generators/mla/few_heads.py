@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+
 from generators.mla import decode, served
 from generators.mla.same_work import PEER_NAME, time_of
 from generators.model.choice import Pair
@@ -16,8 +19,8 @@ SHARE, ALL = 16, 128
 GPUS = ALL // SHARE
 #: Versions that are named beside each other, the newest.
 SHOWN = 6
-#: The problems at which most versions were timed with either.
-SIZES = [{"b": 32, "h": heads, "s": 1, "t": 4096} for heads in (SHARE, ALL)]
+#: Sequences and cached tokens at which most versions were timed with either.
+SIZE = 32, 4096
 
 
 def text(site: Site, link: Link) -> str:
@@ -40,31 +43,26 @@ def text(site: Site, link: Link) -> str:
 
 def versions(site: Site, link: Link) -> str:
     """Each version's time with the share and with all heads at one size, beside the library's."""
-    known = decode.by_version(site)
-    rows = []
-    for kernel in sorted(known, key=lambda one: number_of(one[-1])):
-        at = {sizes["h"]: pair for pair in known[kernel] if (sizes := _equal(pair)) in SIZES}
-        if kernel[:2] == served.DESIGN and at.keys() == {SHARE, ALL}:
-            rows.append([kernel[-1], *(one for h in (SHARE, ALL) for one in _timed(at[h], link))])
+    by: dict[str, dict[int, Pair]] = defaultdict(dict)
+    for version, sizes, pair in _equal(site):
+        if (sizes["b"], sizes["t"]) == SIZE:
+            by[version][sizes["h"]] = pair
+    rows = [
+        f"{version} " + ", ".join(_timed(at[heads], link) for heads in (SHARE, ALL))
+        for version, at in by.items()
+        if {SHARE, ALL} <= at.keys()
+    ]
     if not rows:
         return "No version was timed with both."
-    b, t = SIZES[0]["b"], SIZES[0]["t"]
-    told = "; ".join(
-        f"{name} {few} ({a}), {every} ({c})" for name, few, a, every, c in rows[-SHOWN:]
-    )
+    b, t = SIZE
     return (
         f"b={b}, t={t:,}, first with {SHARE} heads, then with {ALL}, in brackets {PEER_NAME} in "
-        f"the same run: {told}"
+        f"the same run: {'; '.join(rows[-SHOWN:])}"
     )
 
 
-def _equal(pair: Pair) -> dict[str, object] | None:
-    """The sizes of a pair whose sequences are equally long."""
-    return None if pair[0].record.problem.get("lengths") else dict(decode.sizes(pair))
-
-
-def _timed(pair: Pair, link: Link) -> tuple[str, str]:
-    return time_of(pair[0], link), time_of(pair[1], link)
+def _timed(pair: Pair, link: Link) -> str:
+    return f"{time_of(pair[0], link)} ({time_of(pair[1], link)})"
 
 
 def beside(site: Site, link: Link) -> str:
@@ -73,7 +71,7 @@ def beside(site: Site, link: Link) -> str:
     both = share.keys() & whole.keys()
     if not both:
         return "No size was timed with both."
-    b, t = min(both, key=lambda size: (size[0] != 32, abs(size[1] - 4096), size))
+    b, t = min(both, key=lambda size: (size[0] != SIZE[0], abs(size[1] - SIZE[1]), size))
     few, all_heads = (_times(site, of[b, t], link) for of in (share, whole))
     return (
         f"One query token, {b} sequences of {t:,}, H200: {SHARE} heads {few[0]}, {ALL} heads "
@@ -102,14 +100,18 @@ def parallel(site: Site, link: Link) -> str:
 
 def _at(site: Site, heads: int) -> dict[tuple[int, int], Pair]:
     """By sequences and cached tokens the pair of the newest version of what servers call."""
-    found: dict[tuple[int, int], Pair] = {}
+    return {
+        (sizes["b"], sizes["t"]): pair for _, sizes, pair in _equal(site) if sizes["h"] == heads
+    }
+
+
+def _equal(site: Site) -> Iterator[tuple[str, dict[str, int], Pair]]:
+    """Version, sizes and pair of what servers call, of equal lengths, versions in their order."""
     known = decode.by_version(site)
     for kernel in sorted(known, key=lambda one: number_of(one[-1])):
-        for pair in known[kernel]:
-            sizes, lengths = decode.sizes(pair), pair[0].record.problem.get("lengths")
-            if kernel[:2] == served.DESIGN and sizes["h"] == heads and lengths is None:
-                found[sizes["b"], sizes["t"]] = pair
-    return found
+        for pair in known[kernel] if kernel[:2] == served.DESIGN else ():
+            if pair[0].record.problem.get("lengths") is None:
+                yield kernel[-1], decode.sizes(pair), pair
 
 
 def _times(site: Site, pair: Pair | None, link: Link) -> list[str]:

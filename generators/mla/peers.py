@@ -136,8 +136,7 @@ def lead(site: Site, address: str) -> str:
 
 def verdict(site: Site) -> str:
     """Where the fastest of ours is ahead of the first library, ties with it and is behind."""
-    peer = PEER
-    pairs = pairs_of(site, peer, alike(site, WORKLOAD.key))
+    pairs = pairs_of(site, PEER, alike(site, WORKLOAD.key))
     if not pairs:
         return ""
     found = Versus(tuple(Comparison(theirs.record, mine.record) for mine, theirs in pairs))
@@ -150,7 +149,7 @@ def verdict(site: Site) -> str:
         f" The median over all is {middle}, the worst {least} ({worst}), the best {most} ({best})."
     )
     return (
-        f"**At {len(pairs)} problems one run timed both {PEERS[peer]} and kernels of ours. Our "
+        f"**At {len(pairs)} problems one run timed both {PEER_NAME} and kernels of ours. Our "
         f"fastest kernel is {counts}.**{spread if len(pairs) > 1 else ''} Which of our versions is "
         f"the fastest depends on the problem. {_conditions([mine for mine, _ in pairs])}"
     )

@@ -16,9 +16,8 @@ from mla_var3.workloads.mla import WORKLOAD
 def text(site: Site, link: Link) -> str:
     """A row per problem that a run timed on both sides, fewest query tokens first."""
     lighter = workloads()[WORKLOAD.key].lighter
-    peer, name = PEER, PEER_NAME
     rows = []
-    for mine, theirs in peers.pairs_of(site, peer, lambda run: lighter(run.record.problem)):
+    for mine, theirs in peers.pairs_of(site, PEER, lambda run: lighter(run.record.problem)):
         sizes = mine.record.problem
         rows.append([
             f"{sizes['b']}", f"{sizes['h']}", f"{sizes['s']}",
@@ -27,7 +26,7 @@ def text(site: Site, link: Link) -> str:
             said(theirs.total.median_us, mine.total.median_us),
         ])  # fmt: skip
     if not rows:
-        return f"No run timed a kernel for a shared prefix beside {name}."
-    head = ["Sequences", "Heads", "Query tokens of each", "Tokens shared", "Prefix read once", name,
-            "Ours is"]  # fmt: skip
+        return f"No run timed a kernel for a shared prefix beside {PEER_NAME}."
+    head = ["Sequences", "Heads", "Query tokens of each", "Tokens shared", "Prefix read once",
+            PEER_NAME, "Ours is"]  # fmt: skip
     return table(head, rows)
