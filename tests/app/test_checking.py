@@ -39,7 +39,7 @@ def few(request, monkeypatch):
 
 def test_problems_are_made_where_a_language_runs_them_fast():
     version = registry.find("flash_mla", "v1")
-    at_edges = 11 * 5 + 7 + 1  # Eleven sizes under five tilings, short ones again, a long one.
+    at_edges = 13 * 5 + 7 + 2  # Thirteen sizes under five tilings, short ones again, long ones.
     assert len(checking.cases_of(version)) == 9 + checking.MADE + at_edges
     groups = checking.groups_of(version)
     assert [len(group.cases) for group in groups[:-1]] == [checking.TOGETHER] * (len(groups) - 1)

@@ -6,7 +6,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from mla_var3.runtime import further_runs
+from mla_var3.errors import PlanError
+from mla_var3.runtime import further_runs, registry
 from mla_var3.runtime.check import check_plan
 from mla_var3.runtime.composite import KernelPipeline
 from tests.runtime.toys import ToyPlan, ToyTiling, kernel
@@ -132,9 +133,29 @@ class Hiding(ToyPlan):
 def test_a_nan_comes_out_where_it_went_in_and_nowhere_else(way):
     plan = Hiding(way=way)
     assert check_plan(plan).ok
-    result = check_plan(plan, beside=True)
+    result = check_plan(plan, nan=True)
     assert result.ok == (way == "right")
     assert ("y of an input with NaN" in result.explain()) == (way != "right")
+
+
+def bound(way: str, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    """Inputs as a plan binds them: copied once, taken for whole, or as they lie."""
+    if way == "copied":
+        return [x.contiguous() for x in inputs]
+    if way == "refused" and not all(x.is_contiguous() for x in inputs):
+        raise PlanError("rows lie apart")
+    return [x.as_strided(x.shape, (x.shape[1], 1)) if way == "whole" else x for x in inputs]
+
+
+@pytest.mark.parametrize("way", ["right", "refused", "copied", "whole"])
+def test_rows_may_lie_apart_unless_a_plan_refuses_them(way, monkeypatch):
+    plan_class = registry.find("gemm@cutile-dsl", "v0").plan_class()
+    plan, own = plan_class(m=40, n=24, k=16), plan_class.plan
+    monkeypatch.setattr(plan_class, "plan", lambda self, *x: own(self, *bound(way, *x)))
+    assert check_plan(plan).ok
+    result = check_plan(plan, beside=True)
+    assert result.ok == (way in ("right", "refused"))
+    assert ("c of inputs whose rows lie apart" in result.explain()) != result.ok
 
 
 def test_inputs_hold_what_they_held():

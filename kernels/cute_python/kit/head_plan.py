@@ -13,7 +13,7 @@ from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
 from mla_var3.runtime.cute_kernel import (
     CuteKernel,
     CuteTiling,
-    Dynamic,
+    by_rows,
     require_multiple,
     require_shared_memory,
 )
@@ -86,7 +86,8 @@ class HeadPlan(AttentionProblem, KernelPlan):
         q, k, v = inputs
         o = self.empty_output(q.device)
         lse = self.empty(self.b, self.h, self.s, device=q.device, fp32=True)
-        arguments = (*(Dynamic(x, (0, 1, 2)) for x in (q, k, v, o, lse)), self.d**-0.5 / LN_2)
+        dynamic = by_rows({"q": q, "k": k, "v": v, "o": o, "lse": lse})
+        arguments = (*dynamic, self.d**-0.5 / LN_2)
         return CuteKernel(
             self.kernel.attention,
             lambda x: (self.host(x), arguments),

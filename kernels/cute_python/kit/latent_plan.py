@@ -15,7 +15,7 @@ from mla_var3.kernel.cute_python.kit.merge import Merge
 from mla_var3.kernel.cute_python.kit.slabs import KEYS, LATENT, ROPE, ROWS
 from mla_var3.kernel.cute_python.kit.softmax import LN_2
 from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic
+from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, by_rows
 from mla_var3.workloads import Cost, option
 from mla_var3.workloads.mla import LatentProblem
 
@@ -94,11 +94,7 @@ class SlabPlan(LatentProblem, KernelPlan):
             cost: Work of the launch.
             stage: Its name; the device function's unless given.
         """
-        tensors = {**inputs, **outputs}
-        dynamic = [
-            Dynamic(x, tuple(range(x.ndim if name.endswith("lse") else x.ndim - 1)))
-            for name, x in tensors.items()
-        ]
+        dynamic = by_rows({**inputs, **outputs})
         stage = stage or kernel_fn.__name__
         return CuteKernel(
             kernel_fn,

@@ -16,7 +16,7 @@ from mla_var3.kernel.cute_python.kit.latent_kernel import LatentKernel
 from mla_var3.kernel.cute_python.kit.latent_tiling import PairTiling
 from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
 from mla_var3.runtime import KernelPipeline, KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic
+from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic, by_rows
 from mla_var3.workloads import Cost, option
 from mla_var3.workloads.mla import SharedPrefixProblem
 
@@ -252,10 +252,7 @@ class SharedPrefixPlan(SharedPrefixProblem, KernelPlan):
             cost: Work of the launch.
             stage: Its name.
         """
-        dynamic = [
-            Dynamic(x, tuple(range(x.ndim if name.startswith("lse") else x.ndim - 1)))
-            for name, x in {**inputs, **outputs}.items()
-        ]
+        dynamic = by_rows({**inputs, **outputs})
         if stage == "combine":
             wv = list(inputs).index("wv")
             dynamic[wv] = Dynamic(inputs["wv"], (0,))

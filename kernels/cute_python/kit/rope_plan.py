@@ -11,7 +11,7 @@ from mla_var3.kernel.cute_python.kit.head_items import Shape
 from mla_var3.kernel.cute_python.kit.head_plan import LN_2, require_room
 from mla_var3.kernel.cute_python.kit.rope_kernel import RopeKernel
 from mla_var3.runtime import KernelPlan, RuntimeObject, Tiling
-from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, Dynamic
+from mla_var3.runtime.cute_kernel import CuteKernel, CuteTiling, by_rows
 from mla_var3.workloads import option
 from mla_var3.workloads.mla import DecompressedProblem
 
@@ -78,10 +78,7 @@ class RopePlan(DecompressedProblem, KernelPlan):
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         named = dict(zip(("q", "qpe", "key", "value", "kpe"), inputs, strict=True))
         outputs = dict(zip(("o", "lse"), self.empty_outputs(inputs[0].device), strict=True))
-        dynamic = [
-            Dynamic(x, tuple(range(x.ndim if name == "lse" else x.ndim - 1)))
-            for name, x in {**named, **outputs}.items()
-        ]
+        dynamic = by_rows({**named, **outputs})
         return CuteKernel(
             self.kernel.attention,
             lambda x: (self.host(x), (*dynamic, self.scale / LN_2)),

@@ -478,7 +478,7 @@ def check_case(version: Version, case: Case) -> CheckOutcome:
         order = case.order if device == "cpu" else None
         ran = check_plan(
             plan, device, order, case.runs, conflicts=False,
-            metadata=case.metadata, beside=case.beside, retuned=case.retuned,
+            metadata=case.metadata, beside=case.beside, nan=case.nan, retuned=case.retuned,
         )  # fmt: skip
         result = settled(version, case, ran)
     except NotExecutableError as error:

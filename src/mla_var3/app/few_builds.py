@@ -98,9 +98,11 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
             build=number,
             runs=2 if place in again else 1,
             beside=not number and place == min(again, default=None),
+            nan=place in spoilt,
         )
         for number, those in enumerate(picked)
         for again in [_launched_twice(those)]
+        for spoilt in [{x for x in (*sorted(again)[:1], *_wide(those)[:1]) if _is_short(those[x])}]
         for place, one in enumerate(those)
     ]
 
@@ -174,10 +176,21 @@ def _launched_twice(those: Sequence[Built]) -> set[int]:
     rest = range(1, len(those))
     usual = [place for place in rest if those[place].steps <= MOST_STEPS]
     usual = usual or sorted(rest, key=lambda place: those[place].steps)
-    wide = [x for x in rest if those[x].case.plan.target.sm_count == WIDE_SMS]
     short = [place for place in rest if those[place].case.plan.steps() <= SHORT]
     asked = [place for place, one in enumerate(those) if one.twice]
-    return {*usual[:1], *wide[:1], *short, *asked}
+    return {*usual[:1], *_wide(those)[:1], *short, *asked}
+
+
+def _is_short(one: Built) -> bool:
+    return one.case.plan.steps() <= MOST_STEPS
+
+
+def _wide(those: Sequence[Built]) -> list[int]:
+    """Problems of a build that many multiprocessors share; not the first."""
+    return [
+        place for place, one in enumerate(those)
+        if place and one.case.plan.target.sm_count == WIDE_SMS
+    ]  # fmt: skip
 
 
 def as_named(plan: KernelPlan, one: Reaching) -> KernelPlan:

@@ -60,7 +60,9 @@ class Case:
         build: Cases of one number share what is compiled; None where nothing is.
         runs: How often it is launched: a launch may leave something behind for the next one.
         metadata: Whether what a decoding step makes before its launches is checked too.
-        beside: Whether another plan of its sizes is run beside it too.
+        beside: Whether another plan of its sizes is run beside it too, and on inputs whose rows lie
+            apart.
+        nan: Whether it is run on an input that holds NaN, too.
         retuned: Under how many other tilings it is run as it was bound.
     """
 
@@ -71,6 +73,7 @@ class Case:
     runs: int = 1
     metadata: bool = False
     beside: bool = False
+    nan: bool = False
     retuned: int = 0
 
 
@@ -82,7 +85,7 @@ def cases(plan: KernelPlan, made: int = 0) -> list[Case]:
         made: How many problems are made beside those that the plan has.
     """
     those = [_case(small, i) for i, small in enumerate(plan.check_plans())]
-    those[:1] = [dataclasses.replace(case, runs=2, beside=True) for case in those[:1]]
+    those[:1] = [dataclasses.replace(case, runs=2, beside=True, nan=True) for case in those[:1]]
     return [
         *those,
         *itertools.islice(drawn(plan, len(those)), made),

@@ -223,6 +223,7 @@ def check_plan(
     conflicts: bool = True,
     metadata: bool = False,
     beside: bool = False,
+    nan: bool = False,
     retuned: int = 0,
 ) -> CaseResult:
     """Run ``plan`` on random inputs and compare with its reference.
@@ -239,7 +240,9 @@ def check_plan(
             and wrong.
         metadata: Whether what a decoding step makes before its launches is checked too.
         beside: Whether another plan of the same sizes is run beside it too, stage by stage: what
-            the two share, such as memory for partial results, is of neither.
+            the two share, such as memory for partial results, is of neither. And on inputs whose
+            rows lie apart.
+        nan: Whether it is run on an input that holds NaN, too.
         retuned: Under how many other tilings its launches are run as they were bound, as tuning
             runs them.
 
@@ -273,7 +276,8 @@ def check_plan(
         kept = {name: tensor.clone() for name, tensor in outputs.items()}
         further = [*further_runs.beside(plan, obj, inputs)] if beside else []
         further += further_runs.retuned(plan, obj, retuned)
-        spoilt = [*further_runs.with_nan(plan, obj, inputs)] if beside else []
+        further += further_runs.spread(plan, inputs) if beside else ()
+        spoilt = [*further_runs.with_nan(plan, obj, inputs)] if nan else []
     if device != "cpu":
         waiting.synchronize()
     overwritten = _overwritten(obj, inputs, before)

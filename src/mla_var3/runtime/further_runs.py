@@ -1,7 +1,7 @@
 """Runs a bound plan in further ways, in which it has to be as right.
 
-Beside another plan of the same sizes, under tilings that it was not bound under, and on an input
-that holds NaN.
+Beside another plan of the same sizes, under tilings that it was not bound under, on inputs whose
+rows lie apart, and on an input that holds NaN.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from mla_var3.errors import PlanError
+from mla_var3.runtime import memory
 from mla_var3.runtime.autotune import candidates
 from mla_var3.runtime.kernel import RuntimeObject
-from mla_var3.runtime.memory import copies, other_values, poison_outputs
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.tiling import tiling_text
 
@@ -29,11 +30,11 @@ def beside(
     """Outputs once another plan of these sizes, on other values, has run stage by stage beside."""
     if len(obj.stages()) == 1:
         return
-    others = copies(inputs)
+    others = memory.copies(inputs)
     other = plan.plan(*others)
-    with other_values(others):
+    with memory.other_values(others):
         for one in (obj, other):
-            poison_outputs(one)
+            memory.poison_outputs(one)
         for ours, theirs in zip(obj.stages(), other.stages(), strict=True):
             ours[1]()
             theirs[1]()
@@ -50,12 +51,29 @@ def retuned(plan: KernelPlan, obj: RuntimeObject, most: int) -> Iterator[tuple[s
     for number in range(1, max(map(len, ways.values()))):
         for path, kernel in kernels.items():
             kernel.tiling = ways[path][number % len(ways[path])]
-        poison_outputs(obj)
+        memory.poison_outputs(obj)
         obj()
         told = "; ".join(tiling_text(kernel.tiling.values()) for kernel in kernels.values())
         yield f" under {told}, bound under others", _outputs(obj)
     for path, kernel in kernels.items():
         kernel.tiling = bound[path]
+
+
+def spread(plan: KernelPlan, inputs: Sequence[torch.Tensor]) -> Iterator[tuple[str, Outputs]]:
+    """Outputs for inputs whose rows lie apart, unless the plan refuses such.
+
+    They hold no number that makes sense while the plan is bound: one that keeps copies keeps that.
+    """
+    if plan.keeps_layouts or (apart := memory.spread(inputs)) is None:
+        return
+    try:
+        with memory.other_bytes(apart):
+            obj = plan.plan(*apart)
+    except PlanError:
+        return
+    memory.poison_outputs(obj)
+    obj()
+    yield " of inputs whose rows lie apart", _outputs(obj)
 
 
 def with_nan(
@@ -72,7 +90,7 @@ def with_nan(
     place = (0,) * first.ndim
     was = first[place].clone()
     first[place] = float("nan")
-    poison_outputs(obj)
+    memory.poison_outputs(obj)
     obj()
     found, expected = _outputs(obj), dict(plan.reference_fn(*inputs))
     first[place] = was

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mla_var3.runtime.kernel import RuntimeObject
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Bytes of an input, up to which it gets other values in between.
 MOST_KEPT = 1 << 28
+#: Bytes between rows that are spread: such as TMA and copies of 128 bytes ask for.
+BETWEEN_ROWS = 128
 
 
 def poison_outputs(obj: RuntimeObject) -> None:
@@ -99,3 +101,58 @@ def copies(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         else x
         for x in inputs
     ]  # fmt: skip
+
+
+def spread(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    """Inputs in memory of their own whose rows lie apart, with no number that makes sense between.
+
+    So are tensors that a caller cut out of larger ones. Views of one memory stay so. None where no
+    input has rows.
+    """
+    wide = {}
+    for whole, _ in _stored(inputs):
+        its = [x for x in inputs if _is_in(x, whole)]
+        if (row := _row_of(its)) and not whole.numel() % row:
+            apart = whole.new_full((whole.numel() // row, row + BETWEEN_ROWS), 0xFF)
+            apart[:, :row] = whole.view(-1, row)
+            wide[whole.data_ptr()] = (apart, row)
+    return [_in_wide(x, wide) for x in inputs] if wide else None
+
+
+def _is_in(x: torch.Tensor, whole: torch.Tensor) -> bool:
+    return x.untyped_storage().data_ptr() == whole.data_ptr()
+
+
+def _row_of(views: Sequence[torch.Tensor]) -> int:
+    """Bytes of the rows of views of one memory; 0 where they have none in common."""
+    sizes = [x.element_size() for x in views]
+    rows = {x.stride(-2) * n for x, n in zip(views, sizes, strict=True) if x.ndim > 1}
+    if len(rows) != 1 or not all(x.ndim > 1 and x.stride(-1) == 1 for x in views):
+        return 0
+    (row,) = rows
+    steps = (s * n for x, n in zip(views, sizes, strict=True) for s in x.stride()[:-1])
+    whole = all(step % row == 0 for step in steps) and not any(map(_is_counted, views))
+    return row if whole else 0
+
+
+def _is_counted(x: torch.Tensor) -> bool:
+    """Whether it holds whole numbers, such as lengths."""
+    import torch
+
+    return not x.is_floating_point() and x.dtype != torch.uint8
+
+
+def _in_wide(x: torch.Tensor, wide: Mapping[int, tuple[torch.Tensor, int]]) -> torch.Tensor:
+    found = wide.get(x.untyped_storage().data_ptr())
+    if found is None:
+        return x.clone()
+    apart, row = found
+    size = x.element_size()
+
+    def moved(elements: int) -> int:
+        rows, rest = divmod(elements * size, row)
+        return (rows * (row + BETWEEN_ROWS) + rest) // size
+
+    strides = [*map(moved, x.stride()[:-1]), 1]
+    storage = apart.untyped_storage()
+    return x.new_empty(0).set_(storage, moved(x.storage_offset()), x.shape, strides)

@@ -20,7 +20,7 @@ from mla_var3.workloads.base import (
 )
 from mla_var3.workloads.mla import unseen
 from mla_var3.workloads.mla.costs import seen_pairs
-from mla_var3.workloads.mla.problems import BOTTOM, BOTTOM_KEY, LEVEL, TINY, far, held
+from mla_var3.workloads.mla.problems import BOTTOM, BOTTOM_KEY, INEXACT, LEVEL, TINY, far, held
 
 if TYPE_CHECKING:
     import torch
@@ -75,13 +75,18 @@ class AttentionProblem(Problem):
     def edges(self) -> list[Self]:
         """Many heads, whose last tile of keys lacks a single one; tiles that end with the mask.
 
-        Or one query is behind them. Values are large in the first, and tiny in the second.
+        Or one query is behind them, or tiles of queries end with tiles of keys. Values are large in
+        the first, and tiny in the second. Or tiles of rows, and pairs of them, are so many that a
+        product with 1 / their number in fp32 gets heads wrong.
         """
         short, square, behind = 2 * USUAL_TILE - 1, 4 * USUAL_TILE, 2 * USUAL_TILE + 1
+        rows = 2 * INEXACT * USUAL_TILE - 1
         return [
             dataclasses.replace(self, b=1, h=19, s=1, t=short, level=LEVEL),
             dataclasses.replace(self, b=1, h=2, s=130, t=square, causal=True, level=TINY),
             dataclasses.replace(self, b=1, h=2, s=behind, t=square, causal=True),
+            dataclasses.replace(self, b=1, h=2, s=behind - 1, t=square, causal=True),
+            dataclasses.replace(self, b=1, h=2, s=rows, t=17, causal=False),
         ]
 
     def vast(self) -> list[Self]:

@@ -23,7 +23,7 @@ from mla_var3.kernel.cute_python.mla.flash_mla.flash_mla_v25.flash_mla_v25 impor
     Plan,
     Thin,
 )
-from mla_var3.languages.cute import emulation
+from mla_var3.languages.cute import emulation, signature
 from mla_var3.languages.cute.configuration import Configuration
 from mla_var3.languages.cute.export import export
 from mla_var3.languages.cute.signature import parameter_names
@@ -82,10 +82,16 @@ def emulate(kind: Kind, values: Sequence[Any], written: Sequence[torch.Tensor]) 
     """Run a kind on CPU tensors.
 
     Raises:
-        ToolchainError: It does not compile, or a race or an access out of bounds was found.
+        ToolchainError: It does not compile, a race or an access out of bounds was found, or its
+            library is compiled for other arguments than these.
     """
     made = host(kind)
-    found = emulation.execute(kind.key, made, given(made, values), tuple(written))
+    asked = given(made, values)
+    known = signature.specs(made, given(made, examples(kind)))
+    for mine, compiled_for in zip(signature.specs(made, asked), known, strict=True):
+        if mine != compiled_for:
+            raise ToolchainError(f"{kind.key} is compiled for {compiled_for}, and is given {mine}")
+    found = emulation.execute(kind.key, made, asked, tuple(written))
     if found.diagnostics:
         raise ToolchainError(f"{kind.key}: {found.diagnostics[0].message}")
 

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -51,6 +51,24 @@ class Dynamic:
     axes: tuple[int, ...]
     multiple_of: int = 1
     any_strides: int = 0
+
+
+def by_rows(tensors: Mapping[str, torch.Tensor]) -> list[Dynamic]:
+    """Tensors of any extents but the widths of their rows; LSEs, which are numbers, of any.
+
+    Raises:
+        PlanError: Rows of one do not lie one after the other, as kernels take them to.
+    """
+    for name, x in tensors.items():
+        if not (x.is_contiguous() or (x.ndim > 1 and len(x) and x[0].is_contiguous())):
+            raise PlanError(
+                f"{name} has strides {x.stride()}, and the kernel takes its rows to lie one after "
+                "the other: pass a contiguous tensor"
+            )
+    return [
+        Dynamic(x, tuple(range(x.ndim if "lse" in name else x.ndim - 1)))
+        for name, x in tensors.items()
+    ]
 
 
 @dataclass(frozen=True)

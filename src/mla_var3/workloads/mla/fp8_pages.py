@@ -36,6 +36,8 @@ class PagedFp8Problem(PagedLatentProblem):
     )
     smaller: ClassVar[bool] = True
     dtypes: ClassVar[Mapping[str, str]] = {"fp8": "float8_e4m3fn"}
+    #: Weights in e4m3 vanish after smaller falls.
+    long_tail: ClassVar[int] = 32
 
     dtype: str = option("fp8", "element type of latents and their queries: fp8 (e4m3)")
 

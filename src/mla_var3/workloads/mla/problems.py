@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import ROW_FACTOR, USUAL_TILE, Problem, Tolerance, option
@@ -108,10 +108,11 @@ def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
     return decorate
 
 
-#: Pieces of keys that are more than a merge may count on.
-MANY = 200
-#: Tiles of keys that weigh little, and much together.
-LONG_TAIL = 250
+#: Pieces of keys that are more than a merge may count on; 1 / MANY is below what it should be in
+#: fp32, so that a product with it gets the end of the last wrong.
+MANY = 209
+#: As many tiles and sequences, of which 1 / INEXACT is below what it should be in fp32 and in fp16.
+INEXACT = 41
 #: Sequences that multiprocessors share, and their tokens, also of a list.
 SHARED, LONG = (1, 2, 3, 5, 7, 11, 17, 33, 67), 2048
 #: Of how many places of a list one names no token, where some do.
@@ -124,6 +125,9 @@ QUERIES = (1, 2, 3, 4, 5, 7, 12, 16, 17, 30, 65, 100, 130, 300, 700)
 @dataclass(frozen=True, kw_only=True)
 class MlaProblem(Problem):
     """Sizes that all designs share."""
+
+    #: Tiles of keys that weigh little, and much together.
+    long_tail: ClassVar[int] = 250
 
     b: int = option(64, "batch: sequences", tries=(1, 2, 3, 5, 9, 33, 130), near=1, minimum=1)
     h: int = option(
@@ -214,7 +218,8 @@ class MlaProblem(Problem):
         form; or keys fill whole tiles, of which more queries than keys see parts. Some have scores
         that jump, large values in fp16, or values far outside its range; some are cut into many
         pieces, whose sum is outside fp16. Or one key is far above very many others, whole and in
-        pieces, that weigh much together.
+        pieces, that weigh much together. Or sequences, or tiles of rows and pairs of them, are so
+        many that a product with 1 / their number gets some wrong.
         """
         thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
         short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1, **self._cut()}
@@ -225,9 +230,10 @@ class MlaProblem(Problem):
         tiny = tiles | {"h": 4, "dtype": "bf16", "level": TINY}
         square = {"b": 1, "h": 2, "s": 130, "t": 4 * USUAL_TILE, **self._cut(USUAL_TILE)}
         square |= {"causal": True}
+        rows = 2 * INEXACT * USUAL_TILE - 1
         pieces = self._pieces(**self._cut(0))
         more = {"h": 2 * len(ladder.FALLS), "jumps": ladder.FALLING, "level": 1.0}
-        falling = thin | more | {"t": LONG_TAIL * USUAL_TILE, **self._cut(0)}
+        falling = thin | more | {"t": self.long_tail * USUAL_TILE, **self._cut(0)}
         ways: list[list[dict[str, Any]]] = [
             [{"b": 1, "h": 5, "s": 141, "t": 270, **self._cut(), "causal": True, "level": TINY}],
             [short | half, short],
@@ -235,6 +241,7 @@ class MlaProblem(Problem):
             [tiny],
             [square | {"p": 128}, square],
             [square | {"s": 2 * USUAL_TILE + 1, **self._cut(0)}],
+            [square | {"s": 2 * USUAL_TILE, **self._cut(0)}],
             [{"b": 1, "h": 1, "s": 300, "t": 5, "causal": True, **self._cut(0)}],
             [{"b": 1, "h": 1, "s": 140, "t": 2 * USUAL_TILE, "causal": True, **self._cut(0)}],
             [pieces and pieces | {"level": LEVEL} | half, pieces],
@@ -242,6 +249,8 @@ class MlaProblem(Problem):
             [falling | half, falling],
             [pieces and pieces | more | half, pieces and pieces | more],
             [low],
+            [{"b": INEXACT, "h": 2, "s": 1, "t": USUAL_TILE + 1, "causal": False, **self._cut(0)}],
+            [{"b": 1, "h": 2, "s": rows, "t": 17, "causal": False, **self._cut(0)}],
         ]
         made = [[dataclasses.replace(self, **one) for one in those if one] for those in ways]
         made += [[self.crowded()]]
