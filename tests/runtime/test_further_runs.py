@@ -144,18 +144,35 @@ def bound(way: str, *inputs: torch.Tensor) -> list[torch.Tensor]:
         return [x.contiguous() for x in inputs]
     if way == "refused" and not all(x.is_contiguous() for x in inputs):
         raise PlanError("rows lie apart")
-    return [x.as_strided(x.shape, (x.shape[1], 1)) if way == "whole" else x for x in inputs]
+    if way == "whole":
+        return [x.as_strided(x.shape, torch.empty(x.shape, device="meta").stride()) for x in inputs]
+    if way == "turned":  # Rows are taken to lie in the order of the first axis first.
+        rows = [min(x.stride()[:-1]) for x in inputs]
+        steps = [(x.shape[1] * row, row, 1) for x, row in zip(inputs, rows, strict=True)]
+        return [x.as_strided(x.shape, step) for x, step in zip(inputs, steps, strict=True)]
+    return list(inputs)
 
 
-@pytest.mark.parametrize("way", ["right", "refused", "copied", "whole"])
-def test_rows_may_lie_apart_unless_a_plan_refuses_them(way, monkeypatch):
-    plan_class = registry.find("gemm@cutile-dsl", "v0").plan_class()
-    plan, own = plan_class(m=40, n=24, k=16), plan_class.plan
-    monkeypatch.setattr(plan_class, "plan", lambda self, *x: own(self, *bound(way, *x)))
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("right", ""), ("refused", ""), ("copied", "o of inputs whose rows lie apart"),
+        ("whole", "o of inputs whose rows lie apart"),
+        ("turned", "o of inputs whose rows lie in another order"),
+    ],
+)  # fmt: skip
+def test_rows_may_lie_otherwise_unless_a_plan_refuses_them(way, said, monkeypatch):
+    plan_class = registry.find("flash_mla@cutile-dsl", "v0").plan_class()
+    plan, own = plan_class(b=2, h=3, s=1, t=40, k=128), plan_class.plan
+
+    def plan_otherwise(self, q, qpe, z, kpe):
+        return own(self, q, qpe, *bound(way, z, kpe))
+
+    monkeypatch.setattr(plan_class, "plan", plan_otherwise)
     assert check_plan(plan).ok
     result = check_plan(plan, beside=True)
-    assert result.ok == (way in ("right", "refused"))
-    assert ("c of inputs whose rows lie apart" in result.explain()) != result.ok
+    assert result.ok == (not said)
+    assert said in result.explain()
 
 
 def test_inputs_hold_what_they_held():

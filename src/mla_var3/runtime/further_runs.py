@@ -6,6 +6,7 @@ rows lie apart, and on an input that holds NaN.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -60,20 +61,22 @@ def retuned(plan: KernelPlan, obj: RuntimeObject, most: int) -> Iterator[tuple[s
 
 
 def spread(plan: KernelPlan, inputs: Sequence[torch.Tensor]) -> Iterator[tuple[str, Outputs]]:
-    """Outputs for inputs whose rows lie apart, unless the plan refuses such.
+    """Outputs for inputs whose rows lie apart, also in another order, unless the plan refuses such.
 
     They hold no number that makes sense while the plan is bound: one that keeps copies keeps that.
+    In another order a plan may copy them: what is one axis for its kernels is none then.
     """
-    if plan.keeps_layouts or (apart := memory.spread(inputs)) is None:
-        return
-    try:
-        with memory.other_bytes(apart):
-            obj = plan.plan(*apart)
-    except PlanError:
-        return
-    memory.poison_outputs(obj)
-    obj()
-    yield " of inputs whose rows lie apart", _outputs(obj)
+    for turned, said in ((False, "apart"), (True, "in another order")):
+        if plan.keeps_layouts or (apart := memory.spread(inputs, turned=turned)) is None:
+            return
+        try:
+            with contextlib.nullcontext() if turned else memory.other_bytes(apart):
+                obj = plan.plan(*apart)
+        except PlanError:
+            continue
+        memory.poison_outputs(obj)
+        obj()
+        yield f" of inputs whose rows lie {said}", _outputs(obj)
 
 
 def with_nan(

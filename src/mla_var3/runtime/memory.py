@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mla_var3.runtime.kernel import RuntimeObject
 
@@ -103,56 +103,69 @@ def copies(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     ]  # fmt: skip
 
 
-def spread(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+def spread(inputs: Sequence[torch.Tensor], *, turned: bool = False) -> list[torch.Tensor] | None:
     """Inputs in memory of their own whose rows lie apart, with no number that makes sense between.
 
     So are tensors that a caller cut out of larger ones. Views of one memory stay so. None where no
     input has rows.
+
+    Args:
+        inputs: The inputs.
+        turned: Whether rows lie in the order of their last axis first, as those of a transposed
+            tensor do; None where no input has rows along two axes.
     """
-    wide = {}
+    wide: dict[int, _Wide] = {}
     for whole, _ in _stored(inputs):
-        its = [x for x in inputs if _is_in(x, whole)]
-        if (row := _row_of(its)) and not whole.numel() % row:
-            apart = whole.new_full((whole.numel() // row, row + BETWEEN_ROWS), 0xFF)
-            apart[:, :row] = whole.view(-1, row)
-            wide[whole.data_ptr()] = (apart, row)
+        its = [x for x in inputs if x.untyped_storage().data_ptr() == whole.data_ptr()]
+        if (rows := _rows_of(its, whole.numel())) and not (turned and len(rows.extents) < 2):
+            wide[whole.data_ptr()] = rows.apart(whole, turned)
     return [_in_wide(x, wide) for x in inputs] if wide else None
 
 
-def _is_in(x: torch.Tensor, whole: torch.Tensor) -> bool:
-    return x.untyped_storage().data_ptr() == whole.data_ptr()
+class _Wide(NamedTuple):
+    memory: torch.Tensor  # bytes
+    steps: tuple[int, ...]  # from one row to the next, in bytes, of each axis but the last
+    row: int  # bytes of a row in the memory before
 
 
-def _row_of(views: Sequence[torch.Tensor]) -> int:
-    """Bytes of the rows of views of one memory; 0 where they have none in common."""
-    sizes = [x.element_size() for x in views]
-    rows = {x.stride(-2) * n for x, n in zip(views, sizes, strict=True) if x.ndim > 1}
-    if len(rows) != 1 or not all(x.ndim > 1 and x.stride(-1) == 1 for x in views):
-        return 0
-    (row,) = rows
-    steps = (s * n for x, n in zip(views, sizes, strict=True) for s in x.stride()[:-1])
-    whole = all(step % row == 0 for step in steps) and not any(map(_is_counted, views))
-    return row if whole else 0
+class _Rows(NamedTuple):
+    extents: tuple[int, ...]
+    size: int  # bytes of a row
+
+    def apart(self, whole: torch.Tensor, turned: bool) -> _Wide:
+        order = [*range(len(self.extents))]
+        order = order[::-1] if turned else order
+        memory = whole.new_full((*(self.extents[i] for i in order), self.size + BETWEEN_ROWS), 0xFF)
+        rows = whole.view(*self.extents, self.size)
+        memory[..., : self.size] = rows.permute(*order, len(order))
+        steps = dict(zip(order, memory.stride(), strict=False))
+        return _Wide(memory, tuple(steps[i] for i in sorted(steps)), self.size)
 
 
-def _is_counted(x: torch.Tensor) -> bool:
-    """Whether it holds whole numbers, such as lengths."""
+def _rows_of(views: Sequence[torch.Tensor], size: int) -> _Rows | None:
+    """The rows that views of one memory have in common, and it has nothing else."""
     import torch
 
-    return not x.is_floating_point() and x.dtype != torch.uint8
+    shapes = {x.shape[:-1] for x in views}
+    if len(shapes) > 1 or not all(x.is_floating_point() or x.dtype == torch.uint8 for x in views):
+        return None
+    (extents,) = shapes
+    if not extents or not math.prod(extents) or size % math.prod(extents):
+        return None
+    row = size // math.prod(extents)
+    meant = [math.prod(extents[i + 1 :]) * row for i in range(len(extents))]
+    for x in views:
+        steps = zip(x.stride()[:-1], meant, extents, strict=True)
+        if x.stride(-1) != 1 or any(a * x.element_size() != b for a, b, n in steps if n > 1):
+            return None
+    return _Rows(tuple(extents), row)
 
 
-def _in_wide(x: torch.Tensor, wide: Mapping[int, tuple[torch.Tensor, int]]) -> torch.Tensor:
+def _in_wide(x: torch.Tensor, wide: Mapping[int, _Wide]) -> torch.Tensor:
     found = wide.get(x.untyped_storage().data_ptr())
     if found is None:
         return x.clone()
-    apart, row = found
     size = x.element_size()
-
-    def moved(elements: int) -> int:
-        rows, rest = divmod(elements * size, row)
-        return (rows * (row + BETWEEN_ROWS) + rest) // size
-
-    strides = [*map(moved, x.stride()[:-1]), 1]
-    storage = apart.untyped_storage()
-    return x.new_empty(0).set_(storage, moved(x.storage_offset()), x.shape, strides)
+    strides = [*(step // size for step in found.steps), 1]
+    storage = found.memory.untyped_storage()
+    return x.new_empty(0).set_(storage, x.storage_offset(), x.shape, strides)

@@ -16,7 +16,7 @@ import torch
 
 from mla_var3.runtime.check import OutputError, compare
 from mla_var3.serving import flashinfer, flashmla, forms, kinds, launching, operators
-from mla_var3.workloads.mla.sparse import SparseLatentProblem
+from mla_var3.workloads.mla.sparse import FAR_BYTES, SparseLatentProblem
 
 #: log2 of the magnitudes of groups of 128 values; forms with a second cache have the inverse.
 MAGNITUDES = (9, -10, 11, -8)
@@ -31,6 +31,8 @@ LISTS, ROWS, PLACES, MANY_PLACES = 3, 100, 200, 800
 #: Heads that are rows of the products, and parts of a sequence: a merge counts eight warps of each,
 #: and a GPU of 132 SMs makes so many of some 65,000 tokens. Here each has two tiles.
 MANY_HEADS, PARTS = 64, 132
+#: The form whose caches lie behind 2 GiB.
+FAR_FORM = "656"
 #: Keys of sequences that a wrapper is planned for, and of a page.
 PLANNED, PAGE = (0, 1, 700), 64
 
@@ -181,10 +183,14 @@ def _listed(form: str, device: torch.device) -> tuple[Outputs, Outputs, tuple[in
         indices[0, 0, places // 2] = -1
         counts = (places - 3, places // 3) if not prefix else (places, 0)
         _forget(form, cache, indices)
+        named = indices
+        if form == FAR_FORM:
+            cache, before = _behind(cache)
+            named = torch.where(indices < 0, indices, indices + before)
         suffix = "_in_kvcache" if prefix else ""
         given |= {
             f"{prefix}k_cache": cache,
-            f"{prefix}indices{suffix}": indices,
+            f"{prefix}indices{suffix}": named,
             f"{prefix}topk_length": torch.tensor(counts, dtype=torch.int32),
         }
         taken.append((keys, indices, counts))
@@ -216,6 +222,14 @@ def _cache(form: str, width: int, pages: int, page: int) -> tuple[torch.Tensor, 
     tokens = torch.randn(pages * page, width) * _by_magnitude(form, width, 1)
     cache = forms.packed(form, tokens, page)
     return cache, forms.unpacked(form, forms.rows_of(form, cache)).flatten(0, 1)
+
+
+def _behind(cache: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """A cache behind so many tokens that none of its own is in the first 2 GiB."""
+    pages = -(-FAR_BYTES // cache[0].numel())
+    found = torch.empty(pages + len(cache), *cache.shape[1:], dtype=cache.dtype)
+    found[pages:] = cache  # The rest is never touched, and takes no memory on a CPU.
+    return found, pages * cache.shape[1]
 
 
 def _forget(form: str, cache: torch.Tensor, indices: torch.Tensor) -> None:

@@ -16,8 +16,9 @@ from mla_var3.workloads.base import USUAL_TILE
 if TYPE_CHECKING:
     import torch
 
-#: By how much (log2) scores of queries jump, in turn, and by how much less than that.
-RUNGS = (16, 8, 140, 9, 124, 15, 7, 12, 20, 31, 64, 100, 4, 127, 110, 10, 2, 6)
+#: By how much (log2) scores of queries jump, in turn, and by how much less than that. Of the first
+#: fp16 just holds the weight, and of the second it does not, by however much a maximum may lag.
+RUNGS = (16, 16.5, 8, 140, 9, 124, 15, 7, 12, 20, 31, 64, 100, 4, 127, 110, 10, 2, 6)
 LESS = 2.0**-13
 #: By how much where the first key alone is above: what all others weigh, each near the least that a
 #: format holds, is a good part of a long sum, and between two numbers of that format.

@@ -120,10 +120,11 @@ class MixedProblem(MlaProblem):
     def edges(self) -> list[Self]:
         """Of many tokens a single one is old, or new: what work each part has shares blocks.
 
-        And all are new, in many pieces.
+        Scores of the others jump, over several tiles of one part. And all are new, in many pieces.
         """
-        t = 5 * USUAL_TILE
-        few = (dataclasses.replace(self, b=1, h=3, s=1, t=t, n=n) for n in (t - 1, 1))
+        jumping: dict[str, Any] = {"b": 1, "h": 3, "s": 1, "t": 5 * USUAL_TILE, "jumps": 1}
+        jumping |= {"dtype": "fp16"}
+        few = (dataclasses.replace(self, **jumping, n=n) for n in (jumping["t"] - 1, 1))
         cut = self._pieces(n=MANY * USUAL_TILE)
         return [*super().edges(), *few, *([dataclasses.replace(self, **cut)] if cut else ())]
 

@@ -222,7 +222,7 @@ class MlaProblem(Problem):
         many that a product with 1 / their number gets some wrong.
         """
         thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
-        short = thin | {"h": 19, "t": 2 * USUAL_TILE - 1, "jumps": 1, **self._cut()}
+        short = thin | {"h": 21, "t": 2 * USUAL_TILE - 1, "jumps": 1, **self._cut()}
         tiles = thin | {"h": 3, "t": 3 * USUAL_TILE, **self._cut(USUAL_TILE)}
         low = thin | {"h": 5, "t": 2 * USUAL_TILE - 1, "shift": -FAR, **self._cut()}
         halves = thin | {"h": 3, "t": 3 * USUAL_TILE // 2, **self._cut(USUAL_TILE // 2)}

@@ -75,17 +75,20 @@ class SharedPrefixProblem(MlaProblem):
         return {"groups": 1, "shared": shared, "prefix": prefix}
 
     def edges(self) -> list[Self]:
-        """Many pieces of a prefix too, of which all tokens are shared.
+        """Many pieces of a prefix too, of which all tokens are shared; scores jump within another.
 
         Of large values the prefix counts for more than the own tokens, by as much as a jump has.
         """
-        t = MANY * USUAL_TILE
+        t, few = MANY * USUAL_TILE, 5 * USUAL_TILE
         cut = self._pieces(groups=1, shared=t, prefix=t)
         found = [
             dataclasses.replace(one, h=4, jumps=1) if one.level > 1.0 and one.t < t else one
             for one in super().edges()
         ]
-        return [*found, *([dataclasses.replace(self, **cut)] if cut else ())]
+        jumping: dict[str, Any] = {"b": 1, "h": 3, "s": 1, "groups": 1, "causal": False}
+        jumping |= {"t": few, "shared": few, "prefix": few, "jumps": 1, "dtype": "fp16"}
+        made = [dataclasses.replace(self, **one) for one in (cut, jumping) if one]
+        return [*found, *made]
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         names = ("s", "t", "causal", "shared", "prefix")
@@ -168,7 +171,8 @@ class SharedPrefixProblem(MlaProblem):
             ladder.climb(rows, self.scale, over, skip=2)
             for keys, here in ((kpe, False), (prefix_pe, True)):
                 ladder.steps(keys, here, over)
-            ladder.steps(prefix_pe, False)
+            within = not self.own_tokens and ladder.second_half(prefix, self.jumps)
+            ladder.steps(prefix_pe, within)
         z, value = self._leveled(z, q_latent), self._leveled(value)
         return *queries, z, kpe, key, value, prefix_pe, self.scaled(wv, k**-0.5)
 
