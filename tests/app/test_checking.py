@@ -46,6 +46,29 @@ def test_problems_are_made_where_a_language_runs_them_fast():
     assert sum(len(group.cases) for group in groups) == 9 + checking.MADE + at_edges
 
 
+def test_what_a_version_raises_is_wrong_with_it(monkeypatch):
+    version = registry.find("flash_mla@cutile-dsl", "v0")
+    case = cases.cases(version.plan_class()())[0]
+
+    def empty_outputs(self, device):
+        raise IndexError("list index\nout of range")
+
+    monkeypatch.setattr(version.plan_class(), "empty_outputs", empty_outputs)
+    outcome = checking.check_case(version, case)
+    assert outcome.explanation.startswith("raised IndexError at kernels/cutile/mla/flash_mla/")
+    assert outcome.explanation.endswith(": list index out of range")
+    assert "WRONG" in outcome.line()
+    answer = checking._choose("flash_mla@cutile-dsl", "v0")
+    assert "v0 cannot be planned: it raised IndexError at kernels/" in str(answer)
+
+
+def test_a_fault_of_ours_is_not_a_versions(monkeypatch):
+    version = registry.find("flash_mla@cutile-dsl", "v0")
+    monkeypatch.setattr(version.plan_class(), "reference_fn", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        checking.check_case(version, cases.cases(version.plan_class()())[0])
+
+
 class TestCheck:
     @pytest.fixture
     def threads(self, monkeypatch):
@@ -113,6 +136,22 @@ class TestCheck:
         threads["v0", 0] = "raise"
         with pytest.raises(PlanError, match="no plan"):
             commands.check("flash_mla", "v0")
+
+    def test_processes_end_where_one_of_them_ends_the_run(self, threads, monkeypatch):
+        ended = []
+        run = checking.forked.run
+
+        def noted(*args, **options):
+            try:
+                yield from run(*args, **options)
+            finally:
+                ended.append(True)
+
+        monkeypatch.setattr(checking.forked, "run", noted)
+        threads["v0", 0] = "fault"
+        with pytest.raises(RuntimeError) as raised:  # Its trace holds all frames on the way.
+            commands.check("flash_mla", "v0")
+        assert ended, raised
 
     def test_a_fault_of_the_check_itself_keeps_its_trace(self, threads):
         threads["v0", 0] = "fault"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -11,7 +12,7 @@ import math
 import os
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,7 @@ from mla_var3.runtime.cases import Case
 from mla_var3.runtime.execution import Facts
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
+from mla_var3.static.source import relative_source
 from mla_var3.workloads.base import MOST_STEPS
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 
 EXIT_FAILED = 1
+#: Errors of the check itself, or of this machine: what is no fault of a version.
+NOT_ITS_OWN = (HyperMlaError, OSError, MemoryError)
 #: Problems that are made for each version beside those of its workload.
 MADE = 60
 #: Problems that are made where a GPU runs them, and the steps of tiles that one may take.
@@ -291,7 +295,7 @@ def _check_calls(calls: Sequence[tuple[str, str, str]], console: Console) -> lis
     return outcomes
 
 
-def _check_call(design: str, version: str, name: str) -> list[CheckOutcome]:
+def _check_call(design: str, version: str, name: str) -> list[CheckOutcome] | HyperMlaError:
     """Make a call of a server, where its kernels can run."""
     import torch
 
@@ -303,13 +307,21 @@ def _check_call(design: str, version: str, name: str) -> list[CheckOutcome]:
         errors = trials.run(name, "cuda" if torch.cuda.is_available() else "cpu")
     except ToolchainError as error:
         return [CheckOutcome(key, name, math.nan, str(error))]
+    except HyperMlaError as error:
+        return error  # It is pickled, and so keeps its class.
+    except NOT_ITS_OWN:
+        raise
+    except Exception as error:
+        if (wrong_with_it := raised(error)) is None:
+            raise
+        return [CheckOutcome(key, name, math.nan, wrong_with_it)]
     wrong = "; ".join(str(e) for e in errors if not e.ok)
     return [CheckOutcome(key, name, max(e.error for e in errors), wrong)]
 
 
 def _side_by_side(
     work: Mapping[int, Callable[[], _Answer]], modules: Sequence[str], workers: int | None = None
-) -> Iterator[tuple[int, Ended[_Answer]]]:
+) -> Generator[tuple[int, Ended[_Answer]], None, None]:
     """Run work in processes that have loaded the modules of versions, as it ends."""
     with tempfile.TemporaryDirectory() as logs:
         yield from forked.run(
@@ -323,19 +335,20 @@ def _side_by_side(
 
 
 def _in_order(
-    runs: Iterator[tuple[int, Ended[list[CheckOutcome] | HyperMlaError]]],
+    runs: Generator[tuple[int, Ended[list[CheckOutcome] | HyperMlaError]], None, None],
 ) -> Iterator[CheckOutcome]:
     """Outcomes in the order of groups, each when those before it are there."""
     there: dict[int, list[CheckOutcome]] = {}
     place = 0
-    for number, end in runs:
-        answer = _answer(end, "checking")
-        if isinstance(answer, HyperMlaError):
-            raise answer
-        there[number] = answer
-        while place in there:
-            yield from there.pop(place)
-            place += 1
+    with contextlib.closing(runs):  # Or what still runs would be waited for, for ever, at the end.
+        for number, end in runs:
+            answer = _answer(end, "checking")
+            if isinstance(answer, HyperMlaError):
+                raise answer
+            there[number] = answer
+            while place in there:
+                yield from there.pop(place)
+                place += 1
 
 
 def _answer(end: Ended[_Answer], doing: str) -> _Answer:
@@ -381,6 +394,12 @@ def _choose(design: str, version: str) -> list[Group] | HyperMlaError:
         return groups_of(registry.find(design, version))
     except HyperMlaError as error:
         return error  # It is pickled, and so keeps its class.
+    except NOT_ITS_OWN:
+        raise
+    except Exception as error:
+        if (wrong_with_it := raised(error)) is None:
+            raise
+        return HyperMlaError(f"{design} {version} cannot be planned: it {wrong_with_it}")
 
 
 def groups_of(version: Version) -> list[Group]:
@@ -463,6 +482,16 @@ def settled(version: Version, case: Case, result: CaseResult) -> CaseResult:
     return result.knowing(unreached.findings(version), slow=case.sizes != "default")
 
 
+def raised(error: BaseException) -> str | None:
+    """What a version's own code raised, and where, in one sentence; None of another's fault."""
+    frames = traceback.extract_tb(error.__traceback__)
+    named = [(relative_source(frame.filename), frame.lineno) for frame in frames]
+    places = [f"{file}:{line}" for file, line in named if file.startswith("kernels/")]
+    if not places:
+        return None
+    return f"raised {type(error).__name__} at {places[-1]}: {' '.join(str(error).split())}"
+
+
 def check_case(version: Version, case: Case) -> CheckOutcome:
     """Check a version on one problem."""
     import torch
@@ -483,6 +512,12 @@ def check_case(version: Version, case: Case) -> CheckOutcome:
         result = settled(version, case, ran)
     except NotExecutableError as error:
         return CheckOutcome(key, plan.slug(), skipped=str(error))
+    except NOT_ITS_OWN:
+        raise
+    except Exception as error:
+        if (wrong_with_it := raised(error)) is None:
+            raise
+        return CheckOutcome(key, plan.slug(), math.nan, wrong_with_it)
     orders = {execution.order for execution in result.executions}
     wrong = [result.explain()]
     wrong += [vast.refused(plan), plan.unsound()] if case.metadata else []
