@@ -88,8 +88,10 @@ class SparseLatentProblem(MlaProblem):
         return lists * -(-self.topk // USUAL_TILE)
 
     def edges(self) -> list[Self]:
-        """Of values that fp16 holds."""
-        found = super().edges()
+        """Of values that fp16 holds; and a list as long as its sequence, whose second half jumps."""
+        whole: dict[str, Any] = {"t": 4 * USUAL_TILE, "topk": 4 * USUAL_TILE, "jumps": 1}
+        whole |= {"repeated": False, "ending": False, "holes": 0, "stray": False}
+        found = [*super().edges(), dataclasses.replace(self, b=1, h=21, s=1, causal=False, **whole)]
         return [dataclasses.replace(x, level=x.level and held(x.level, STORED)) for x in found]
 
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
