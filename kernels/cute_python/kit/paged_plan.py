@@ -73,16 +73,6 @@ def tiles_of_all(sequences: Sequence[int]) -> list[int]:
     return [max(-(-keys // KEYS), 1) for keys in sequences]
 
 
-def require_in_order(*queries: torch.Tensor) -> None:
-    """Raise PlanError unless rows of all tokens of a sequence lie one step apart: [b,s,h,*]."""
-    for x in queries:
-        if x.shape[1] > 1 and x.stride(1) != x.shape[2] * x.stride(2):
-            raise PlanError(
-                f"queries have strides {x.stride()}, and the kernel takes heads of a token to "
-                "follow those of the one before, at the same step"
-            )
-
-
 def arguments(host: Any, values: Sequence[Any]) -> tuple[Any, ...]:
     """Values as the arguments that a host function is compiled for: any extents but widths."""
     names = parameter_names(host)
@@ -303,7 +293,6 @@ class SlotsPlan(MlaProblem, KernelPlan):
             numbers: What else it takes before the stream.
             cost: Work of the launch.
         """
-        require_in_order(*(inputs[name] for name in ("q", "qpe") if name in inputs))
         shaped = {**outputs, "lse": outputs["lse"].unsqueeze(-1)}  # a last axis with stride 1
         values = (*inputs.values(), *shaped.values(), *numbers)
 

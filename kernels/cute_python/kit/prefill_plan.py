@@ -65,11 +65,6 @@ class PrefillPlan(SparseRowsProblem, KernelPlan):
         room = self.target.sm_count // groups
         # Where lists end early the GPU gives each CTA that ends one another.
         workers = lists if self.ending else max(room, 1)
-        if cache.stride(0) != cache.shape[1] * cache.stride(1):
-            raise PlanError(
-                f"cache has strides {cache.stride()}, and the kernel takes pages to follow one "
-                "another"
-            )
         rows = cache.view(1, -1, cache.shape[-1]).view(torch.uint8)
         given = {
             "q": q, "qpe": qpe, "cache": rows, "indices": indices, "lengths": lengths,

@@ -67,7 +67,9 @@ def spread(plan: KernelPlan, inputs: Sequence[torch.Tensor]) -> Iterator[tuple[s
     In another order a plan may copy them: what is one axis for its kernels is none then.
     """
     for turned, said in ((False, "apart"), (True, "in another order")):
-        if plan.keeps_layouts or (apart := memory.spread(inputs, turned=turned)) is None:
+        if plan.keeps_layouts or (turned and plan.in_order):
+            return
+        if (apart := memory.spread(inputs, turned=turned)) is None:
             return
         try:
             with contextlib.nullcontext() if turned else memory.other_bytes(apart):

@@ -106,6 +106,8 @@ class Problem(ABC):
     covers: ClassVar[str]
     #: Whether its inputs are stored in fewer bytes than those of others of the same sizes.
     smaller: ClassVar[bool] = False
+    #: Whether rows of its inputs lie in the order of their axes, if not one after the other.
+    in_order: ClassVar[bool] = False
     #: Element types that it may have, and how torch names them.
     dtypes: ClassVar[Mapping[str, str]] = DTYPES
     #: Outputs that are maxima: a GPU's passes over NaN, and the reference's does not.

@@ -81,8 +81,11 @@ class PagedLatentProblem(LatentProblem):
     are views of rows of k+p, the pages of each sequence ``[b,n]`` and its keys ``[b]``, both in
     int32. Outputs: o ``[b,s,h,k]`` in the plan's dtype, lse ``[b,h,s]`` in fp32.
 
-    Without ``page`` a sequence is one page.
+    Without ``page`` a sequence is one page. Heads of a query token follow those of the one before,
+    at the same step.
     """
+
+    in_order: ClassVar[bool] = True
 
     page: int | None = option(
         None,

@@ -51,6 +51,7 @@ class SparseRowsProblem(SparseLatentProblem):
         "with Wv"
     )
     smaller: ClassVar[bool] = False
+    in_order: ClassVar[bool] = True
     nothing: ClassVar[float] = math.nan
     maxima: ClassVar[frozenset[str]] = frozenset({"top"})
 

@@ -88,7 +88,7 @@ class SparseLatentProblem(MlaProblem):
         return lists * -(-self.topk // USUAL_TILE)
 
     def edges(self) -> list[Self]:
-        """Of values that fp16 holds; and a list as long as its sequence, whose second half jumps."""
+        """Of values that fp16 holds; and a whole sequence in a list, whose second half jumps."""
         whole: dict[str, Any] = {"t": 4 * USUAL_TILE, "topk": 4 * USUAL_TILE, "jumps": 1}
         whole |= {"repeated": False, "ending": False, "holes": 0, "stray": False}
         found = [*super().edges(), dataclasses.replace(self, b=1, h=21, s=1, causal=False, **whole)]
