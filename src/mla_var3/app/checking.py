@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 
 EXIT_FAILED = 1
-#: Errors of the check itself, or of this machine: what is no fault of a version.
-NOT_ITS_OWN = (HyperMlaError, OSError, MemoryError)
 #: Problems that are made for each version beside those of its workload.
 MADE = 60
 #: Problems that are made where a GPU runs them, and the steps of tiles that one may take.
@@ -309,12 +307,8 @@ def _check_call(design: str, version: str, name: str) -> list[CheckOutcome] | Hy
         return [CheckOutcome(key, name, math.nan, str(error))]
     except HyperMlaError as error:
         return error  # It is pickled, and so keeps its class.
-    except NOT_ITS_OWN:
-        raise
-    except Exception as error:
-        if (wrong_with_it := raised(error)) is None:
-            raise
-        return [CheckOutcome(key, name, math.nan, wrong_with_it)]
+    except Exception as error:  # noqa: BLE001  # Another's fault is raised again.
+        return [CheckOutcome(key, name, math.nan, raised(error))]
     wrong = "; ".join(str(e) for e in errors if not e.ok)
     return [CheckOutcome(key, name, max(e.error for e in errors), wrong)]
 
@@ -394,12 +388,8 @@ def _choose(design: str, version: str) -> list[Group] | HyperMlaError:
         return groups_of(registry.find(design, version))
     except HyperMlaError as error:
         return error  # It is pickled, and so keeps its class.
-    except NOT_ITS_OWN:
-        raise
-    except Exception as error:
-        if (wrong_with_it := raised(error)) is None:
-            raise
-        return HyperMlaError(f"{design} {version} cannot be planned: it {wrong_with_it}")
+    except Exception as error:  # noqa: BLE001  # Another's fault is raised again.
+        return HyperMlaError(f"{design} {version} cannot be planned: it {raised(error)}")
 
 
 def groups_of(version: Version) -> list[Group]:
@@ -482,13 +472,18 @@ def settled(version: Version, case: Case, result: CaseResult) -> CaseResult:
     return result.knowing(unreached.findings(version), slow=case.sizes != "default")
 
 
-def raised(error: BaseException) -> str | None:
-    """What a version's own code raised, and where, in one sentence; None of another's fault."""
+def raised(error: Exception) -> str:
+    """What a version's own code raised, and where, in one sentence.
+
+    Raises:
+        Exception: The very error, where it is no fault of a version: one of the check itself or of
+            this machine, or raised past all of a kernel's files.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     named = [(relative_source(frame.filename), frame.lineno) for frame in frames]
     places = [f"{file}:{line}" for file, line in named if file.startswith("kernels/")]
-    if not places:
-        return None
+    if not places or isinstance(error, HyperMlaError | OSError | MemoryError):
+        raise error
     return f"raised {type(error).__name__} at {places[-1]}: {' '.join(str(error).split())}"
 
 
@@ -512,12 +507,8 @@ def check_case(version: Version, case: Case) -> CheckOutcome:
         result = settled(version, case, ran)
     except NotExecutableError as error:
         return CheckOutcome(key, plan.slug(), skipped=str(error))
-    except NOT_ITS_OWN:
-        raise
-    except Exception as error:
-        if (wrong_with_it := raised(error)) is None:
-            raise
-        return CheckOutcome(key, plan.slug(), math.nan, wrong_with_it)
+    except Exception as error:  # noqa: BLE001  # Another's fault is raised again.
+        return CheckOutcome(key, plan.slug(), math.nan, raised(error))
     orders = {execution.order for execution in result.executions}
     wrong = [result.explain()]
     wrong += [vast.refused(plan), plan.unsound()] if case.metadata else []

@@ -102,7 +102,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
         )
         for number, those in enumerate(picked)
         for again in [_launched_twice(those)]
-        for spoilt in [{x for x in (*sorted(again)[:1], *_wide(those)[:1]) if _is_short(those[x])}]
+        for spoilt in [_spoilt(those, again)]
         for place, one in enumerate(those)
     ]
 
@@ -181,8 +181,13 @@ def _launched_twice(those: Sequence[Built]) -> set[int]:
     return {*usual[:1], *_wide(those)[:1], *short, *asked}
 
 
-def _is_short(one: Built) -> bool:
-    return one.case.plan.steps() <= MOST_STEPS
+def _spoilt(those: Sequence[Built], again: set[int]) -> set[int]:
+    """Which problems of a build are run on a NaN too: the first launched twice, and a wide one.
+
+    None that is long.
+    """
+    found = (*sorted(again)[:1], *_wide(those)[:1])
+    return {place for place in found if those[place].case.plan.steps() <= MOST_STEPS}
 
 
 def _wide(those: Sequence[Built]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mla_var3.runtime.kernel import RuntimeObject
 
@@ -114,58 +114,48 @@ def spread(inputs: Sequence[torch.Tensor], *, turned: bool = False) -> list[torc
         turned: Whether rows lie in the order of their last axis first, as those of a transposed
             tensor do; None where no input has rows along two axes.
     """
-    wide: dict[int, _Wide] = {}
+    wide: dict[int, torch.Tensor] = {}
     for whole, _ in _stored(inputs):
         its = [x for x in inputs if x.untyped_storage().data_ptr() == whole.data_ptr()]
-        if (rows := _rows_of(its, whole.numel())) and not (turned and len(rows.extents) < 2):
-            wide[whole.data_ptr()] = rows.apart(whole, turned)
+        if (extents := _extents_of(its, whole.numel())) and len(extents) > turned:
+            wide[whole.data_ptr()] = _apart(whole, extents, turned)
     return [_in_wide(x, wide) for x in inputs] if wide else None
 
 
-class _Wide(NamedTuple):
-    memory: torch.Tensor  # bytes
-    steps: tuple[int, ...]  # from one row to the next, in bytes, of each axis but the last
-    row: int  # bytes of a row in the memory before
+def _extents_of(views: Sequence[torch.Tensor], size: int) -> tuple[int, ...]:
+    """Extents of the rows that views share of so many bytes; none where these are not all there is.
 
-
-class _Rows(NamedTuple):
-    extents: tuple[int, ...]
-    size: int  # bytes of a row
-
-    def apart(self, whole: torch.Tensor, turned: bool) -> _Wide:
-        order = [*range(len(self.extents))]
-        order = order[::-1] if turned else order
-        memory = whole.new_full((*(self.extents[i] for i in order), self.size + BETWEEN_ROWS), 0xFF)
-        rows = whole.view(*self.extents, self.size)
-        memory[..., : self.size] = rows.permute(*order, len(order))
-        steps = dict(zip(order, memory.stride(), strict=False))
-        return _Wide(memory, tuple(steps[i] for i in sorted(steps)), self.size)
-
-
-def _rows_of(views: Sequence[torch.Tensor], size: int) -> _Rows | None:
-    """The rows that views of one memory have in common, and it has nothing else."""
+    All axes of a view but the last count rows, which lie one after the other.
+    """
     import torch
 
-    shapes = {x.shape[:-1] for x in views}
-    if len(shapes) > 1 or not all(x.is_floating_point() or x.dtype == torch.uint8 for x in views):
-        return None
-    (extents,) = shapes
-    if not extents or not math.prod(extents) or size % math.prod(extents):
-        return None
+    (extents, *others) = {tuple(x.shape[:-1]) for x in views}
+    if others or not all(x.is_floating_point() or x.dtype == torch.uint8 for x in views):
+        return ()
+    if not math.prod(extents) or size % math.prod(extents):
+        return ()
     row = size // math.prod(extents)
     meant = [math.prod(extents[i + 1 :]) * row for i in range(len(extents))]
     for x in views:
         steps = zip(x.stride()[:-1], meant, extents, strict=True)
         if x.stride(-1) != 1 or any(a * x.element_size() != b for a, b, n in steps if n > 1):
-            return None
-    return _Rows(tuple(extents), row)
+            return ()
+    return extents
 
 
-def _in_wide(x: torch.Tensor, wide: Mapping[int, _Wide]) -> torch.Tensor:
+def _apart(whole: torch.Tensor, extents: tuple[int, ...], turned: bool) -> torch.Tensor:
+    """Rows of these extents of a memory in a wider one, as bytes [*extents, row and between]."""
+    rows = whole.view(*extents, -1)
+    axes = [*range(len(extents))][:: -1 if turned else 1]
+    lengths = (*(extents[i] for i in axes), rows.shape[-1] + BETWEEN_ROWS)
+    found = whole.new_full(lengths, 0xFF).permute(*axes, len(axes))
+    found[..., : rows.shape[-1]] = rows
+    return found
+
+
+def _in_wide(x: torch.Tensor, wide: Mapping[int, torch.Tensor]) -> torch.Tensor:
     found = wide.get(x.untyped_storage().data_ptr())
     if found is None:
         return x.clone()
-    size = x.element_size()
-    strides = [*(step // size for step in found.steps), 1]
-    storage = found.memory.untyped_storage()
-    return x.new_empty(0).set_(storage, x.storage_offset(), x.shape, strides)
+    strides = [*(step // x.element_size() for step in found.stride()[:-1]), 1]
+    return x.new_empty(0).set_(found.untyped_storage(), x.storage_offset(), x.shape, strides)

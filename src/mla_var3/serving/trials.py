@@ -16,7 +16,7 @@ import torch
 
 from mla_var3.runtime.check import OutputError, compare
 from mla_var3.serving import flashinfer, flashmla, forms, kinds, launching, operators
-from mla_var3.workloads.mla.sparse import FAR_BYTES, SparseLatentProblem
+from mla_var3.workloads.mla.sparse import SparseLatentProblem, behind
 
 #: log2 of the magnitudes of groups of 128 values; forms with a second cache have the inverse.
 MAGNITUDES = (9, -10, 11, -8)
@@ -185,7 +185,7 @@ def _listed(form: str, device: torch.device) -> tuple[Outputs, Outputs, tuple[in
         _forget(form, cache, indices)
         named = indices
         if form == FAR_FORM:
-            cache, before = _behind(cache)
+            cache, before = behind(cache)
             named = torch.where(indices < 0, indices, indices + before)
         suffix = "_in_kvcache" if prefix else ""
         given |= {
@@ -222,14 +222,6 @@ def _cache(form: str, width: int, pages: int, page: int) -> tuple[torch.Tensor, 
     tokens = torch.randn(pages * page, width) * _by_magnitude(form, width, 1)
     cache = forms.packed(form, tokens, page)
     return cache, forms.unpacked(form, forms.rows_of(form, cache)).flatten(0, 1)
-
-
-def _behind(cache: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """A cache behind so many tokens that none of its own is in the first 2 GiB."""
-    pages = -(-FAR_BYTES // cache[0].numel())
-    found = torch.empty(pages + len(cache), *cache.shape[1:], dtype=cache.dtype)
-    found[pages:] = cache  # The rest is never touched, and takes no memory on a CPU.
-    return found, pages * cache.shape[1]
 
 
 def _forget(form: str, cache: torch.Tensor, indices: torch.Tensor) -> None:

@@ -29,6 +29,18 @@ STORED = "fp16"
 NAN_BYTE = 0xFF
 
 
+def behind(cache: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """A cache ``[pages,page,...]`` behind pages that nobody writes, and how many tokens they hold.
+
+    None of its own tokens is in the first 2 GiB. Those pages take no memory on a CPU.
+    """
+    pages = -(-FAR_BYTES // (cache[0].numel() * cache.element_size()))
+    found = cache.new_empty((pages + len(cache), *cache.shape[1:]))
+    if not found.is_meta:
+        found[pages:] = cache
+    return found, pages * cache.shape[1]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SparseLatentProblem(MlaProblem):
     """Absorbed attention of each query token over its own list of tokens of a cache in fp8.
@@ -180,9 +192,8 @@ class SparseLatentProblem(MlaProblem):
             if not q.is_meta:
                 self._forget_unnamed(cache, chosen)
         if self.distant:
-            before = -(-FAR_BYTES // (page * cache.shape[-1] * cache.element_size()))
-            cache = self._behind(before, cache)
-            chosen[chosen >= 0] += before * page
+            cache, before = behind(cache)
+            chosen[chosen >= 0] += before
         return *q.split((self.k, self.p), -1), cache, chosen.to(device), lengths.to(device)
 
     def _stored(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -204,17 +215,6 @@ class SparseLatentProblem(MlaProblem):
         places = listed[ladder.second_half(len(listed), self.jumps)].long()
         late[places[places >= 0]] = True
         return late.view(pages, self.page)
-
-    @staticmethod
-    def _behind(pages: int, cache: torch.Tensor) -> torch.Tensor:
-        """A cache [pages,page,row] behind so many empty pages, which take no memory on a CPU."""
-        import torch
-
-        shape = pages + len(cache), *cache.shape[1:]
-        found = torch.zeros(shape, dtype=cache.dtype, device=cache.device)
-        if not found.is_meta:
-            found[pages:] = cache
-        return found
 
     @classmethod
     def _forget_unnamed(cls, cache: torch.Tensor, chosen: torch.Tensor) -> None:
