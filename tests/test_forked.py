@@ -214,3 +214,20 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def test_the_end_of_the_process_ends_what_an_error_left_running(tmp_path: Path):
+    code = f"""
+import functools, pathlib, time
+from mla_var3 import forked
+work = {{"now": functools.partial(int, "1"), "late": functools.partial(time.sleep, 300)}}
+runs = forked.run(
+    work, folder=pathlib.Path({str(tmp_path)!r}), workers=2, timeout=600, explain=str
+)
+raise ValueError(next(runs)[0])  # The variable keeps the iteration.
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=repo_root()
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "ValueError: now"

@@ -9,7 +9,9 @@ killed with -9.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import functools
 import gc
 import math
 import multiprocessing
@@ -159,7 +161,7 @@ def run(
     """Run pieces of work side by side, each in a process of its own.
 
     The processes are forks, so the work may hold anything; its results are pickled. An interrupt,
-    or leaving the iteration, ends them all.
+    leaving the iteration, or the end of this process ends them all.
 
     A fork costs the more, the more memory is held here, and cannot use a GPU that was used here.
     With ``load`` they are forks of a process that did nothing but load modules, and the work is
@@ -179,6 +181,8 @@ def run(
     context = _context(load)
     waiting = list(work.items())
     running: dict[Key, _Running] = {}
+    # An error of who iterates keeps this alive in its traceback, and Python waits for processes.
+    stop = atexit.register(functools.partial(_stop_all, running))
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -197,8 +201,8 @@ def run(
                     del running[key]
                     yield key, _ended(one)
     finally:
-        for one in running.values():
-            _stop(one)
+        atexit.unregister(stop)
+        _stop_all(running)
 
 
 def _child(
@@ -252,6 +256,11 @@ def _died(one: _Running) -> str:
 
 def _said(one: _Running) -> str:
     return one.log.read_text(encoding="utf-8", errors="replace") if one.log.exists() else ""
+
+
+def _stop_all(running: Mapping[Any, _Running]) -> None:
+    for one in running.values():
+        _stop(one)
 
 
 def _stop(one: _Running) -> None:
