@@ -490,3 +490,35 @@ def test_a_call_that_is_wrong_fails_its_version(wrong, monkeypatch, capsys):
 def in_turn(work, modules, workers=None):
     for number, one in work.items():
         yield number, Ended(one(), None, "")
+
+
+@pytest.mark.parametrize(
+    ("design", "version", "stage", "count"),
+    [
+        ("flash_attention@cutile-dsl", "v2", "attention", "section"),
+        ("gemm@cutile-dsl", "v1", "gemm", "group_m"),
+        ("flash_attention@cute-dsl", "v1", "attention", "stages"),  # An odd one is refused.
+        ("thin_mla", "v3", "attention", "parts"),
+    ],
+)
+def test_counts_are_also_no_powers_of_two(
+    monkeypatch: pytest.MonkeyPatch, design: str, version: str, stage: str, count: str
+):
+    monkeypatch.setattr(checking, "MADE", 1)  # Edges come with what is made.
+    found = {
+        getattr(case.plan.tiling(stage), count)
+        for case in checking.cases_of(registry.find(design, version))
+    }
+    assert any(value & (value - 1) for value in found), found
+
+
+@pytest.mark.parametrize(
+    ("design", "version"), [("flash_mla@cute-dsl", "v25"), ("blackwell_mla", "v2")]
+)
+def test_very_low_scores_are_merged_from_many_parts(design: str, version: str):
+    low = [
+        case.plan
+        for case in checking.cases_of(registry.find(design, version))
+        if case.plan.shift == -FAR and case.plan.h * case.plan.s <= 32
+    ]
+    assert max(one.t for one in low) >= 24 * 64, "tiles of keys, and devices of as many parts"

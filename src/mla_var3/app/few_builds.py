@@ -32,8 +32,6 @@ FEW_STEPS = 60
 #: A count that plans leave to themselves, where one build is given it: the first that it takes. One
 #: block takes all items in turn, whatever their steps; clusters take two.
 FEW_BLOCKS = (1, 2)
-#: What a count exceeds that could be no power of two as well.
-LEAST_COUNT = 2
 #: Steps of a problem that is short.
 SHORT = 5
 #: Problems beside one that is there for a value of what plans decide, and sizes drawn for these.
@@ -90,6 +88,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
     for those in picked:
         those += build_sizes.other_sides(those)
     _add_above(picked)
+    _add_odd(picked)
     # The first goes through most steps; others are launched twice.
     return [
         dataclasses.replace(
@@ -111,7 +110,7 @@ def _at_ends(one: Built, picked: Sequence[Sequence[Built]]) -> Built:
     """The same with an end of each number of its tilings that is not whole, such as a lag.
 
     One that no build has had; the first build keeps its numbers. And where all had a power of two
-    for a count, such as places of a ring, with one less, if it can be: a remainder taken by a mask
+    for a count, such as places of a ring, with less, if it can be: a remainder taken by a mask
     would be right for all others. And where a plan left a count to itself in all builds, such as
     blocks that stay, with few: each has several items then.
     """
@@ -139,12 +138,9 @@ def _with(one: Built, tilings: Mapping[str, Any]) -> Built | None:
 
 
 def _odd(tiling: Tiling, name: str, known: set[Any]) -> list[Tiling]:
-    """The tiling with one less of a count, where it and all that were known are powers of two."""
-    value = getattr(tiling, name)
-    numbers = [x for x in (*known, value) if type(x) is int]
-    if type(value) is not int or value <= LEAST_COUNT or any(x & (x - 1) for x in numbers):
-        return []
-    return [dataclasses.replace(tiling, **{name: value - 1})]
+    """The tiling with less of a count, where all that were known are powers of two."""
+    known_counts = [x for x in known if type(x) is int]
+    return [] if any(x & (x - 1) for x in known_counts) else cases.odd(tiling, name)
 
 
 def _kind(one: Built) -> frozenset[Feature]:
@@ -300,6 +296,22 @@ def _add_above(picked: list[list[Built]]) -> None:
                 ends = cases.ends(tiling, field.name, one.case.plan)
                 above = [each for each in ends if getattr(each, field.name) > most]
                 made = (_with(one, {**one.tilings, stage: each}) for each in above)
+                if other := next((x for x in made if x is not None), None):
+                    picked.append(build_sizes.in_turn(other)[:1] or [other])
+
+
+def _add_odd(picked: list[list[Built]]) -> None:
+    """Add a problem with less of each count of a tiling that was a power of two in all builds.
+
+    Where the build that would have taken less refused it.
+    """
+    for one in [those[0] for those in picked]:
+        for stage, tiling in one.tilings.items():
+            for field in dataclasses.fields(tiling):
+                had = (x[0].tilings.get(stage, tiling) for x in picked)
+                known = {getattr(each, field.name) for each in had}
+                less = _odd(tiling, field.name, known)
+                made = (_with(one, {**one.tilings, stage: each}) for each in less)
                 if other := next((x for x in made if x is not None), None):
                     picked.append(build_sizes.in_turn(other)[:1] or [other])
 

@@ -29,6 +29,8 @@ Sizes = Turn | Literal["uneven"]
 #: Of the chance by which problems are made; of how many the best is taken; and how often one is
 #: looked for.
 SEED, CANDIDATES, MOST_DRAWS = 20, 12, 20
+#: What a count exceeds that could be no power of two as well.
+LEAST_COUNT = 2
 #: Most of a number of a tiling that is not whole.
 MOST_ON = 16
 #: Blocks of one that is made, of all its launches: about a second on one core.
@@ -97,7 +99,8 @@ def _edges(plan: KernelPlan) -> Iterator[Case]:
     """The problems at edges, under tilings by default, doubled, and that tuning times first.
 
     And under those of which one number alone is doubled: what ends with tiles of one extent does
-    not with those of another. And bound under halved tilings, then run under those that tuning
+    not with those of another. And under counts that are no powers of two, where they can be. And
+    bound under halved tilings, then run under those that tuning
     times: what is decided by a tiling has to follow it. And on few multiprocessors, which blocks
     share by what there is.
     """
@@ -106,7 +109,7 @@ def _edges(plan: KernelPlan) -> Iterator[Case]:
             continue
         ways: list[tuple[Sizes, KernelPlan]] = [
             ("default", one), ("tuned", tuned(one, 0)), ("doubled", resized(one, "doubled")),
-            *(("uneven", other) for other in _uneven(one)),
+            *(("uneven", other) for other in (*_uneven(one), _odd(one))),
         ]  # fmt: skip
         if one.steps() > LONG:
             del ways[1:]
@@ -293,6 +296,38 @@ def ends(tiling: Tiling, name: str, plan: KernelPlan) -> Iterator[Tiling]:
             break
 
 
+def odd(tiling: Tiling, name: str) -> list[Tiling]:
+    """The tiling with a count that is no power of two, one or two less than one that is.
+
+    A plan may refuse both, such as of a number that has to be a multiple of many.
+    """
+    value: Any = getattr(tiling, name)
+    if type(value) is not int or value <= LEAST_COUNT or value & (value - 1):
+        return []
+    counts = (less for less in (value - 1, value - 2) if less & (less - 1))
+    return [dataclasses.replace(tiling, **{name: less}) for less in counts]
+
+
+def _odd(plan: KernelPlan) -> KernelPlan:
+    """The plan with each count of its default tilings no power of two, where that is valid."""
+    found = {}
+    for stage in plan.tiling_types:
+        tiling = plan.default_tiling(stage)
+        for name in _sizes(tiling):
+            for other in odd(tiling, name):
+                with contextlib.suppress(TilingError):
+                    other.validate(plan)
+                    tiling = other
+                    break
+        found[stage] = tiling
+    return dataclasses.replace(plan, tilings=found)
+
+
+def _sizes(tiling: Tiling) -> list[str]:
+    """Its numbers; what is None in its class is not a size, but how it is launched."""
+    return [f.name for f in dataclasses.fields(tiling) if type(f.default) is int]
+
+
 def _uneven(plan: KernelPlan) -> Iterator[KernelPlan]:
     """The plan with one number of each default tiling doubled, one after the other.
 
@@ -306,8 +341,7 @@ def _uneven(plan: KernelPlan) -> Iterator[KernelPlan]:
 
 
 def _each_grown(tiling: Tiling, plan: KernelPlan) -> Iterator[Tiling]:
-    # What is None in its class is not a size, but how it is launched.
-    sizes = [f.name for f in dataclasses.fields(tiling) if type(f.default) is int]
+    sizes = _sizes(tiling)
     for name in sizes:
         others = [other for other in sizes if other != name]
         if (grown := _grown(tiling, name, others, plan)) is not None:

@@ -286,9 +286,12 @@ class MlaProblem(Problem):
         return [dataclasses.replace(self, b=b, h=h, **long) for b in SHARED for h in (16, 128)]
 
     def shared_by(self, sms: int, items: int = 1) -> Self | None:
-        """Sequences of few rows, each with a tile of keys per multiprocessor."""
-        h = min(self.h, USUAL_TILE // 4)
-        return dataclasses.replace(self, b=items, h=h, s=1, t=sms * USUAL_TILE)
+        """Sequences of few rows, each with a tile of keys per multiprocessor.
+
+        Scores of several are so low that weights against a maximum of 0 would all vanish.
+        """
+        h, shift = min(self.h, USUAL_TILE // 4), -FAR if items > 1 else self.shift
+        return dataclasses.replace(self, b=items, h=h, s=1, t=sms * USUAL_TILE, shift=shift)
 
     def crowded(self) -> Self:
         """So many rows that a product with 1 / h in 17 bits does not tell their query."""
