@@ -22,7 +22,7 @@ from mla_var3.runtime.tiling import Tiling
 from mla_var3.workloads.base import MOST_STEPS
 
 #: How tilings differ from the default ones: by the turn of a problem, or, of those at edges, one
-#: number by itself.
+#: number by itself, or counts that are no powers of two.
 Turn = Literal["default", "halved", "doubled", "tuned"]
 Sizes = Turn | Literal["uneven"]
 
