@@ -334,7 +334,7 @@ def _in_order(
     """Outcomes in the order of groups, each when those before it are there."""
     there: dict[int, list[CheckOutcome]] = {}
     place = 0
-    with contextlib.closing(runs):  # Or what still runs would be waited for, for ever, at the end.
+    with contextlib.closing(runs):  # What still runs ends at once, whoever keeps the error.
         for number, end in runs:
             answer = _answer(end, "checking")
             if isinstance(answer, HyperMlaError):

@@ -41,6 +41,9 @@ WORTH_OF_FEW = 4
 #: A setting with more values than this is a size, not a switch.
 MOST_VALUES = 4
 
+#: Tilings of a stage of a problem with a value of a number that none of those known is.
+Lacking = Callable[[Built, str, "dataclasses.Field[Any]", set[Any]], Sequence[Tiling]]
+
 
 def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> list[Case]:
     """The problems, those of a build one after the other.
@@ -87,8 +90,8 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
     _add_unseen(plan, picked)  # In a build that was there, it is not as its plan makes it.
     for those in picked:
         those += build_sizes.other_sides(those)
-    _add_above(picked)
-    _add_odd(picked)
+    for lacking in (_above, _odd):
+        _add_lacking(picked, lacking)
     # The first goes through most steps; others are launched twice.
     return [
         dataclasses.replace(
@@ -126,21 +129,42 @@ def _at_ends(one: Built, picked: Sequence[Sequence[Built]]) -> Built:
             elif known == {None} and getattr(own, field.name) is None:
                 new = [dataclasses.replace(own, **{field.name: count}) for count in FEW_BLOCKS]
             else:
-                new = _odd(own, field.name, known)
-            tried = (_with(one, {**one.tilings, stage: each}) for each in new)
-            one = next((other for other in tried if other is not None), one)
+                new = _odd(one, stage, field, known)
+            one = _with(one, stage, new) or one
     return one
 
 
-def _with(one: Built, tilings: Mapping[str, Any]) -> Built | None:
+def _with(one: Built, stage: str, tilings: Iterable[Tiling]) -> Built | None:
+    """The same with the first of tilings of a stage that its version takes."""
+    made = (_tiled(one, {**one.tilings, stage: each}) for each in tilings)
+    return next((other for other in made if other is not None), None)
+
+
+def _tiled(one: Built, tilings: Mapping[str, Any]) -> Built | None:
     plan = dataclasses.replace(one.case.plan, tilings=dict(tilings))
     return built(dataclasses.replace(one.case, plan=plan))
 
 
-def _odd(tiling: Tiling, name: str, known: set[Any]) -> list[Tiling]:
+def _odd(one: Built, stage: str, count: dataclasses.Field[Any], known: set[Any]) -> list[Tiling]:
     """The tiling with less of a count, where all that were known are powers of two."""
     known_counts = [x for x in known if type(x) is int]
-    return [] if any(x & (x - 1) for x in known_counts) else cases.odd(tiling, name)
+    if any(x & (x - 1) for x in known_counts):
+        return []
+    return cases.odd(one.tilings[stage], count.name)
+
+
+def _above(one: Built, stage: str, lag: dataclasses.Field[Any], known: set[Any]) -> list[Tiling]:
+    """The tiling with the most of a number that is not whole, where none was above its default.
+
+    Such as a lag: what is right without it, and at the default, may overflow above.
+    """
+    plan = one.case.plan
+    if type(lag.default) is not float:
+        return []
+    if (most := max(known)) > getattr(plan.default_tiling(stage), lag.name):
+        return []
+    ends = cases.ends(one.tilings[stage], lag.name, plan)
+    return [each for each in ends if getattr(each, lag.name) > most]
 
 
 def _kind(one: Built) -> frozenset[Feature]:
@@ -227,7 +251,7 @@ def _add(plan: KernelPlan, asked: Reaching, picked: list[list[Built]]) -> None:
             return
     whole = built(cases.as_planned(build_sizes.with_values(plan, asked.fields)))
     if whole is not None and asked.tiling:
-        whole = _with(whole, {n: _set_to(each, asked.tiling) for n, each in whole.tilings.items()})
+        whole = _tiled(whole, {n: _set_to(each, asked.tiling) for n, each in whole.tilings.items()})
     elif whole is not None:
         whole = _at_ends(whole, picked)
     if whole is not None:
@@ -278,41 +302,17 @@ def _add_whole(
     picked.append([alone, *itertools.islice(others, 1, 1 + beside)])
 
 
-def _add_above(picked: list[list[Built]]) -> None:
-    """Add a problem with the most of each number of a tiling that no build has above its default.
+def _add_lacking(picked: list[list[Built]], lacking: Lacking) -> None:
+    """Add a problem with a value of each number of a tiling that no build has.
 
-    Such as a lag, where builds are too few for both of its ends: what is right without it, and at
-    the default, may overflow above.
+    Where builds are too few for all, or the one that would have taken it refused it.
     """
     for one in [those[0] for those in picked]:
         for stage, tiling in one.tilings.items():
             for field in dataclasses.fields(tiling):
-                if type(field.default) is not float:
-                    continue
-                had = [x[0].tilings[stage] for x in picked if stage in x[0].tilings]
-                most = max(getattr(each, field.name) for each in had)
-                if most > getattr(one.case.plan.default_tiling(stage), field.name):
-                    continue
-                ends = cases.ends(tiling, field.name, one.case.plan)
-                above = [each for each in ends if getattr(each, field.name) > most]
-                made = (_with(one, {**one.tilings, stage: each}) for each in above)
-                if other := next((x for x in made if x is not None), None):
-                    picked.append(build_sizes.in_turn(other)[:1] or [other])
-
-
-def _add_odd(picked: list[list[Built]]) -> None:
-    """Add a problem with less of each count of a tiling that was a power of two in all builds.
-
-    Where the build that would have taken less refused it.
-    """
-    for one in [those[0] for those in picked]:
-        for stage, tiling in one.tilings.items():
-            for field in dataclasses.fields(tiling):
-                had = (x[0].tilings.get(stage, tiling) for x in picked)
+                had = (x[0].tilings[stage] for x in picked if stage in x[0].tilings)
                 known = {getattr(each, field.name) for each in had}
-                less = _odd(tiling, field.name, known)
-                made = (_with(one, {**one.tilings, stage: each}) for each in less)
-                if other := next((x for x in made if x is not None), None):
+                if other := _with(one, stage, lacking(one, stage, field, known)):
                     picked.append(build_sizes.in_turn(other)[:1] or [other])
 
 
