@@ -15,7 +15,7 @@ from rich.console import Console
 
 from mla_var3 import languages
 from mla_var3.app import checking, commands, few_builds, plan_values
-from mla_var3.app.checking import CheckOutcome
+from mla_var3.app.verdicts import CheckOutcome, Place
 from mla_var3.errors import HyperMlaError, NotExecutableError, PlanError
 from mla_var3.forked import Ended
 from mla_var3.runtime import cases, registry, unreached
@@ -28,6 +28,13 @@ from mla_var3.workloads.mla.problems import FAR, LEVEL, TINY
 @pytest.fixture(autouse=True)
 def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch):
+    """What earlier checks found has no part here: outcomes are made up."""
+    monkeypatch.setattr(Place, "kept", lambda _: None)
+    monkeypatch.setattr(Place, "keep", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +172,7 @@ class TestCheck:
 
     @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
     def test_an_interrupt_ends_all_processes_in_one_sentence(self):
-        command = [sys.executable, "-m", "mla_var3.app.commands", "check", "flash_mla"]
+        command = [sys.executable, "-m", "mla_var3.app.commands", "check", "flash_mla", "--anew"]
         done = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
@@ -498,6 +505,7 @@ def in_turn(work, modules, workers=None):
         ("flash_attention@cutile-dsl", "v2", "attention", "section"),
         ("gemm@cutile-dsl", "v1", "gemm", "group_m"),
         ("flash_attention@cute-dsl", "v1", "attention", "stages"),  # An odd one is refused.
+        ("hopper_attention", "v3", "attention", "stages"),  # Of two there is none below.
         ("thin_mla", "v3", "attention", "parts"),
     ],
 )
@@ -510,6 +518,15 @@ def test_counts_are_also_no_powers_of_two(
         for case in checking.cases_of(registry.find(design, version))
     }
     assert any(value & (value - 1) for value in found), found
+
+
+def test_a_ring_of_an_odd_count_begins_anew_more_than_once():
+    (case,) = (
+        case for case in checking.cases_of(registry.find("hopper_attention", "v3"))
+        if case.plan.tiling("attention").stages == 3
+    )  # fmt: skip
+    tiling = case.plan.tiling("attention")
+    assert case.plan.t > 2 * tiling.stages * tiling.keys
 
 
 @pytest.mark.parametrize(

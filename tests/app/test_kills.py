@@ -64,7 +64,10 @@ class Command:
 
 
 COMMANDS = [
-    Command("check", lambda _: ["-m", "mla_var3.app.commands", "check", "flash_mla", "v1"], 2, 12),
+    Command(
+        "check",
+        lambda _: ["-m", "mla_var3.app.commands", "check", "flash_mla", "v1", "--anew"], 2, 12,
+    ),
     Command(
         "profile",
         lambda _: ["-m", "mla_var3.kernel", "flash_mla@cutile-dsl", "v1", "--prof_type=static",

@@ -174,9 +174,11 @@ def test_a_reason_that_nobody_needs_fails_where_the_whole_design_was_checked(gem
 def test_a_gap_fails_the_check_and_stands_in_its_record(gemms, monkeypatch, tmp_path, capsys):
     versions, reasons = gemms
     monkeypatch.setattr(checking, "out_dir", lambda: tmp_path)
-    groups = [checking.Group(version.key, "", (case(version),)) for version in versions]
+    groups = [checking.Group(v.qualified, v.version, (case(v),)) for v in versions]
     monkeypatch.setattr(checking, "_groups", lambda _: (groups, {}))
-    monkeypatch.setattr(checking, "check_groups", lambda *_: [outcome(v, "none") for v in versions])
+    ran = [outcome(version, "none") for version in versions]
+    monkeypatch.setattr(checking, "check_groups", lambda *_, **__: ran)
+    monkeypatch.setattr(checking.plan_values, "gaps", lambda *_: [])
     assert checking.check(versions, Console()) == checking.EXIT_FAILED
     reasons[unreached.without_line(GAP)] = "why"
     assert checking.check(versions, Console()) == 0

@@ -146,6 +146,12 @@ def bound(way: str, *inputs: torch.Tensor) -> list[torch.Tensor]:
         raise PlanError("rows lie apart")
     if way == "whole":
         return [x.as_strided(x.shape, torch.empty(x.shape, device="meta").stride()) for x in inputs]
+    if way == "grouped":  # All rows are taken to be as far apart.
+        return [
+            x.as_strided(x.shape, (x.shape[1] * x.stride(1), *x.stride()[1:]))
+            if x.stride(0) > x.stride(1) else x
+            for x in inputs
+        ]  # fmt: skip
     if way == "turned":  # Rows are taken to lie in the order of the first axis first.
         rows = [min(x.stride()[:-1]) for x in inputs]
         steps = [(x.shape[1] * row, row, 1) for x, row in zip(inputs, rows, strict=True)]
@@ -158,6 +164,7 @@ def bound(way: str, *inputs: torch.Tensor) -> list[torch.Tensor]:
     [
         ("right", ""), ("refused", ""), ("copied", "o of inputs whose rows lie apart"),
         ("whole", "o of inputs whose rows lie apart"),
+        ("grouped", "o of inputs whose rows lie apart in groups"),
         ("turned", "o of inputs whose rows lie in another order"),
     ],
 )  # fmt: skip
@@ -173,6 +180,8 @@ def test_rows_may_lie_otherwise_unless_a_plan_refuses_them(way, said, monkeypatc
     result = check_plan(plan, beside=True)
     assert result.ok == (not said)
     assert said in result.explain()
+    if way in {"grouped", "turned"}:
+        assert "lie apart:" not in result.explain()
 
 
 def test_inputs_hold_what_they_held():

@@ -13,21 +13,21 @@ import os
 import tempfile
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rich.console import Console
 
 from mla_var3 import collecting, forked, languages
-from mla_var3.app import few_builds, plan_values, vast
+from mla_var3.app import few_builds, plan_values, vast, verdicts
+from mla_var3.app.verdicts import CheckOutcome, Place
 from mla_var3.errors import HyperMlaError, NotExecutableError, ToolchainError
 from mla_var3.forked import Ended
 from mla_var3.paths import out_dir, relative, write_atomic
 from mla_var3.runtime import cases, coverage, registry, unreached
 from mla_var3.runtime.cases import Case
-from mla_var3.runtime.execution import Facts
 from mla_var3.runtime.plan import KernelPlan
 from mla_var3.runtime.registry import Version
 from mla_var3.static.source import relative_source
@@ -51,36 +51,6 @@ LOADED = ("torch", "mla_var3.app.checking")
 SHOWN = 8
 
 
-@dataclass(frozen=True)
-class CheckOutcome:
-    """Result of checking one version on one problem; sent between processes.
-
-    Attributes:
-        version: The version.
-        slug: The problem.
-        error: Largest relative error.
-        explanation: What is wrong; empty when nothing is.
-        skipped: Why it was not run; empty when it was.
-        order: The order in which its blocks started; None where nobody chose it.
-        facts: Which ways its branches, loops and indices went.
-    """
-
-    version: str
-    slug: str
-    error: float = 0.0
-    explanation: str = ""
-    skipped: str = ""
-    order: str | None = None
-    facts: Facts = field(default_factory=dict, repr=False)
-
-    def line(self) -> str:
-        """Verdict with markup for the console."""
-        if self.skipped:
-            return f"{self.version:<24} {self.slug:<52} [yellow]skipped[/yellow]"
-        verdict = "[red]WRONG[/red]" if self.explanation else "[green]ok[/green]"
-        return f"{self.version:<24} {self.slug:<52} error {self.error:.1e} {verdict}"
-
-
 class Group(NamedTuple):
     """Problems of a version that one process runs, since they share what is compiled."""
 
@@ -98,16 +68,25 @@ class Group(NamedTuple):
         return (self.design, self.version) == (version.qualified, version.version)
 
 
-def check(versions: Sequence[Version], console: Console) -> int:
+def check(versions: Sequence[Version], console: Console, *, anew: bool = False) -> int:
     """Check versions and say what came of it; 0 when all are right, 1 when any is wrong.
+
+    Args:
+        versions: What to check.
+        console: Told each result as it comes.
+        anew: Whether what an earlier check found right is run again, though all that it rests on
+            is the same.
 
     Raises:
         NotExecutableError: None of them can run here.
     """
+    # Before sources are loaded: they may be edited meanwhile.
+    rests = {(v.qualified, v.version): verdicts.rests_on(v) for v in versions}
     groups, absent = _groups(versions)
-    outcomes = check_groups(groups, console) if groups else []
     made = [one for version in versions if version not in absent for one in _calls_of(version)]
-    calls = _check_calls(made, console)
+    places = _places([(*one[:2], one.cases, rests[one[:2]]) for one in groups], anew)
+    outcomes = check_groups(groups, console, places=places) if groups else []
+    calls = _check_calls(made, console, _places([(*one, None) for one in made], anew))
     wrong = [o for o in (*outcomes, *calls) if o.explanation]
     ran = [o for o in outcomes if not o.skipped]
     reasons = [*absent.values(), *(o.skipped for o in outcomes if o.skipped)]
@@ -119,6 +98,12 @@ def check(versions: Sequence[Version], console: Console) -> int:
     verdict = f"{len(wrong)} wrong" if wrong else "all right"
     also = f", {len(calls)} calls of servers" if calls else ""
     console.print(f"{checked} version(s), {len(ran)} problems{also}: {verdict}")
+    if kept := sum(bool(o.kept) for o in (*ran, *calls)):
+        console.print(
+            f"{kept} of them were right in an earlier check, and all that they rest on is the "
+            "same: --anew runs them again",
+            markup=False,
+        )
     console.print(f"tried {tried(groups, outcomes)}", markup=False)
     covered = [
         covers(
@@ -137,6 +122,25 @@ def check(versions: Sequence[Version], console: Console) -> int:
         console.print(text, markup=False)
     console.print(relative(_record(groups, outcomes, covered, calls)), markup=False)
     return EXIT_FAILED if wrong or stale or any(one.open for one in covered) else 0
+
+
+def _places(
+    those: Sequence[tuple[str, str, tuple[Case, ...] | str, Mapping[str, Any] | None]], anew: bool
+) -> list[Place]:
+    """Where outcomes are kept: nowhere where a GPU runs them.
+
+    Args:
+        those: Each a design, a version, and with them the parts of ``Place.of``.
+        anew: Whether what is kept is dropped.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        return []
+    places = [Place.of(registry.find(*one[:2]), *one[2:]) for one in those]
+    for place in places if anew else ():
+        place.drop()
+    return places
 
 
 @dataclass(frozen=True)
@@ -216,11 +220,11 @@ def _record(
             "sources": dict(one.version.sources()),
             "problems": [
                 {"problem": case.plan.problem(), "tilings": case.sizes, "error": o.error,
-                 "wrong": o.explanation, "skipped": o.skipped}
+                 "wrong": o.explanation, "skipped": o.skipped, "kept": o.kept}
                 for case, o in zip(every, outcomes, strict=True) if o.version == one.version.key
             ],
             "calls": [
-                {"call": o.slug, "error": o.error, "wrong": o.explanation}
+                {"call": o.slug, "error": o.error, "wrong": o.explanation, "kept": o.kept}
                 for o in calls if o.version == one.version.key
             ],
             "not reached": list(one.open),
@@ -240,7 +244,10 @@ def tried(groups: Sequence[Group], outcomes: Sequence[CheckOutcome]) -> str:
 
 
 def check_groups(
-    groups: Sequence[Group], console: Console, workers: int | None = None
+    groups: Sequence[Group],
+    console: Console,
+    workers: int | None = None,
+    places: Sequence[Place] = (),
 ) -> list[CheckOutcome]:
     """Check every problem of each group.
 
@@ -248,6 +255,7 @@ def check_groups(
         groups: What to check.
         console: Told each result as it comes.
         workers: Processes; the number of cores by default.
+        places: Where the outcomes of each group are kept; none is taken or kept by default.
 
     Returns:
         Outcomes in order of groups and problems.
@@ -257,8 +265,8 @@ def check_groups(
     """
     count = sum(len(group.cases) for group in groups)
     outcomes: list[CheckOutcome] = []
-    work = {n: functools.partial(_check_some, *group) for n, group in enumerate(groups)}
-    for outcome in _in_order(_side_by_side(work, [group.module for group in groups], workers)):
+    work = [functools.partial(_check_some, *one) for one in groups]
+    for outcome in _run(work, [group.module for group in groups], places, workers):
         outcomes.append(outcome)
         console.print(f"\\[{len(outcomes):>3}/{count}] {outcome.line()}")
         if outcome.explanation:
@@ -282,10 +290,12 @@ def _calls_of(version: Version) -> list[tuple[str, str, str]]:
     return [(version.qualified, version.version, name) for name in trials.names() if called]
 
 
-def _check_calls(calls: Sequence[tuple[str, str, str]], console: Console) -> list[CheckOutcome]:
-    work = {n: functools.partial(_check_call, *one) for n, one in enumerate(calls)}
+def _check_calls(
+    calls: Sequence[tuple[str, str, str]], console: Console, places: Sequence[Place] = ()
+) -> list[CheckOutcome]:
+    work = [functools.partial(_check_call, *one) for one in calls]
     modules = [registry.find(*one[:2]).plan_class().__module__ for one in calls]
-    outcomes = list(_in_order(_side_by_side(work, modules))) if calls else []
+    outcomes = list(_run(work, modules, places))
     for outcome in outcomes:
         console.print(outcome.line())
         if outcome.explanation:
@@ -313,6 +323,19 @@ def _check_call(design: str, version: str, name: str) -> list[CheckOutcome] | Hy
     return [CheckOutcome(key, name, max(e.error for e in errors), wrong)]
 
 
+def _run(
+    work: Sequence[Callable[[], list[CheckOutcome] | HyperMlaError]],
+    modules: Sequence[str],
+    places: Sequence[Place],
+    workers: int | None = None,
+) -> Iterator[CheckOutcome]:
+    """Outcomes of work in its order: those that are kept, else run in processes."""
+    found = {n: place.kept() for n, place in enumerate(places)}
+    there = {n: outcomes for n, outcomes in found.items() if outcomes is not None}
+    todo = {n: one for n, one in enumerate(work) if n not in there}
+    return _in_order(_side_by_side(todo, [modules[n] for n in todo], workers), there, places)
+
+
 def _side_by_side(
     work: Mapping[int, Callable[[], _Answer]], modules: Sequence[str], workers: int | None = None
 ) -> Generator[tuple[int, Ended[_Answer]], None, None]:
@@ -330,19 +353,25 @@ def _side_by_side(
 
 def _in_order(
     runs: Generator[tuple[int, Ended[list[CheckOutcome] | HyperMlaError]], None, None],
+    there: dict[int, list[CheckOutcome]],
+    places: Sequence[Place],
 ) -> Iterator[CheckOutcome]:
-    """Outcomes in the order of groups, each when those before it are there."""
-    there: dict[int, list[CheckOutcome]] = {}
-    place = 0
+    """Outcomes in the order of groups, each when those before it are there, as some are already."""
+    next_ = 0
     with contextlib.closing(runs):  # What still runs ends at once, whoever keeps the error.
+        while next_ in there:
+            yield from there.pop(next_)
+            next_ += 1
         for number, end in runs:
             answer = _answer(end, "checking")
             if isinstance(answer, HyperMlaError):
                 raise answer
+            if places:
+                places[number].keep(answer)
             there[number] = answer
-            while place in there:
-                yield from there.pop(place)
-                place += 1
+            while next_ in there:
+                yield from there.pop(next_)
+                next_ += 1
 
 
 def _answer(end: Ended[_Answer], doing: str) -> _Answer:

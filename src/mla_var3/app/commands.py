@@ -27,6 +27,7 @@ def check(
     lang: str | None = None,
     mutants: int | None = None,
     compiles: int | None = None,
+    anew: bool = False,
 ) -> int:
     """Check a version, all versions of a design, everything, or an adopted file.
 
@@ -38,6 +39,8 @@ def check(
             unless each is found; 0 takes all that there are.
         compiles: Of these, compile so many by themselves, where one compile does not serve several;
             all by default.
+        anew: Run again what an earlier check found right, too, though its sources, this package,
+            what is installed and the problem are the same.
 
     Returns:
         0 when all are right, 1 when any is wrong.
@@ -64,7 +67,7 @@ def check(
         return mutating.check(versions, console, mutants, compiles)
     if compiles is not None:
         raise UsageError("--compiles is for wrong kernels: say --mutants, too")
-    return checking.check(versions, console)
+    return checking.check(versions, console, anew=anew)
 
 
 def compare(

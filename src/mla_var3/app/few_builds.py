@@ -109,13 +109,14 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
     ]
 
 
-def _at_ends(one: Built, picked: Sequence[Sequence[Built]]) -> Built:
+def _at_ends(one: Built, picked: Sequence[Sequence[Built]], *, alone: bool = False) -> Built:
     """The same with an end of each number of its tilings that is not whole, such as a lag.
 
     One that no build has had; the first build keeps its numbers. And where all had a power of two
     for a count, such as places of a ring, with less, if it can be: a remainder taken by a mask
-    would be right for all others. And where a plan left a count to itself in all builds, such as
-    blocks that stay, with few: each has several items then.
+    would be right for all others; not of a problem that is alone, which may be short. And where a
+    plan left a count to itself in all builds, such as blocks that stay, with few: each has several
+    items then.
     """
     plan = one.case.plan
     for stage, tiling in one.tilings.items():
@@ -129,7 +130,7 @@ def _at_ends(one: Built, picked: Sequence[Sequence[Built]]) -> Built:
             elif known == {None} and getattr(own, field.name) is None:
                 new = [dataclasses.replace(own, **{field.name: count}) for count in FEW_BLOCKS]
             else:
-                new = _odd(one, stage, field, known)
+                new = [] if alone else _odd(one, stage, field, known)
             one = _with(one, stage, new) or one
     return one
 
@@ -253,7 +254,7 @@ def _add(plan: KernelPlan, asked: Reaching, picked: list[list[Built]]) -> None:
     if whole is not None and asked.tiling:
         whole = _tiled(whole, {n: _set_to(each, asked.tiling) for n, each in whole.tilings.items()})
     elif whole is not None:
-        whole = _at_ends(whole, picked)
+        whole = _at_ends(whole, picked, alone=True)
     if whole is not None:
         _add_whole(whole.case.plan, picked, 0, twice=asked.twice)
 
@@ -313,7 +314,9 @@ def _add_lacking(picked: list[list[Built]], lacking: Lacking) -> None:
                 had = (x[0].tilings[stage] for x in picked if stage in x[0].tilings)
                 known = {getattr(each, field.name) for each in had}
                 if other := _with(one, stage, lacking(one, stage, field, known)):
-                    picked.append(build_sizes.in_turn(other)[:1] or [other])
+                    # A ring has to begin anew, and more than once.
+                    deepest = build_sizes.sized(other, len(picked), SIZES_BESIDE)
+                    picked.append(build_sizes.in_turn(other) or [*itertools.islice(deepest, 1)])
 
 
 def _told(found: Sequence[Built]) -> frozenset[Feature]:

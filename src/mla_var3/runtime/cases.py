@@ -29,7 +29,7 @@ Sizes = Turn | Literal["uneven"]
 #: Of the chance by which problems are made; of how many the best is taken; and how often one is
 #: looked for.
 SEED, CANDIDATES, MOST_DRAWS = 20, 12, 20
-#: What a count exceeds that could be no power of two as well.
+#: The least count that could be no power of two as well.
 LEAST_COUNT = 2
 #: Most of a number of a tiling that is not whole.
 MOST_ON = 16
@@ -297,15 +297,16 @@ def ends(tiling: Tiling, name: str, plan: KernelPlan) -> Iterator[Tiling]:
 
 
 def odd(tiling: Tiling, name: str) -> list[Tiling]:
-    """The tiling with a count that is no power of two, one or two less than one that is.
+    """The tiling with a count that is no power of two, one or two less than one that is, or more.
 
-    A plan may refuse both, such as of a number that has to be a multiple of many.
+    A plan may refuse all, such as of a number that has to be a multiple of many. Of two there is
+    none below.
     """
     value: Any = getattr(tiling, name)
-    if type(value) is not int or value <= LEAST_COUNT or value & (value - 1):
+    if type(value) is not int or value < LEAST_COUNT or value & (value - 1):
         return []
-    counts = (less for less in (value - 1, value - 2) if less & (less - 1))
-    return [dataclasses.replace(tiling, **{name: less}) for less in counts]
+    counts = (other for other in (value - 1, value - 2, value + 1) if other & (other - 1))
+    return [dataclasses.replace(tiling, **{name: other}) for other in counts]
 
 
 def _odd(plan: KernelPlan) -> KernelPlan:

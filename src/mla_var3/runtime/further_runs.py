@@ -61,15 +61,18 @@ def retuned(plan: KernelPlan, obj: RuntimeObject, most: int) -> Iterator[tuple[s
 
 
 def spread(plan: KernelPlan, inputs: Sequence[torch.Tensor]) -> Iterator[tuple[str, Outputs]]:
-    """Outputs for inputs whose rows lie apart, also in another order, unless the plan refuses such.
+    """Outputs for inputs whose rows lie apart, unless the plan refuses such.
 
-    They hold no number that makes sense while the plan is bound: one that keeps copies keeps that.
-    In another order a plan may copy them: what is one axis for its kernels is none then.
+    Also in groups that lie further apart, and in another order. They hold no number that makes
+    sense while the plan is bound: one that keeps copies keeps that. In another order a plan may
+    copy them: what is one axis for its kernels is none then.
     """
-    for turned, said in ((False, "apart"), (True, "in another order")):
+    for grouped, turned, said in (
+        (False, False, "apart"), (True, False, "apart in groups"), (False, True, "in another order")
+    ):  # fmt: skip
         if plan.keeps_layouts or (turned and plan.in_order):
             return
-        if (apart := memory.spread(inputs, turned=turned)) is None:
+        if (apart := memory.spread(inputs, grouped=grouped, turned=turned)) is None:
             return
         try:
             with contextlib.nullcontext() if turned else memory.other_bytes(apart):

@@ -103,7 +103,9 @@ def copies(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     ]  # fmt: skip
 
 
-def spread(inputs: Sequence[torch.Tensor], *, turned: bool = False) -> list[torch.Tensor] | None:
+def spread(
+    inputs: Sequence[torch.Tensor], *, grouped: bool = False, turned: bool = False
+) -> list[torch.Tensor] | None:
     """Inputs in memory of their own whose rows lie apart, with no number that makes sense between.
 
     So are tensors that a caller cut out of larger ones. Views of one memory stay so. None where no
@@ -111,14 +113,16 @@ def spread(inputs: Sequence[torch.Tensor], *, turned: bool = False) -> list[torc
 
     Args:
         inputs: The inputs.
+        grouped: Whether those of one place along the first axis lie further from those of the next,
+            as in a slice along the second axis; None where no input has rows along two axes.
         turned: Whether rows lie in the order of their last axis first, as those of a transposed
             tensor do; None where no input has rows along two axes.
     """
     wide: dict[int, torch.Tensor] = {}
     for whole, _ in _stored(inputs):
         its = [x for x in inputs if x.untyped_storage().data_ptr() == whole.data_ptr()]
-        if (extents := _extents_of(its, whole.numel())) and len(extents) > turned:
-            wide[whole.data_ptr()] = _apart(whole, extents, turned)
+        if (extents := _extents_of(its, whole.numel())) and len(extents) > (grouped or turned):
+            wide[whole.data_ptr()] = _apart(whole, extents, grouped, turned)
     return [_in_wide(x, wide) for x in inputs] if wide else None
 
 
@@ -143,13 +147,15 @@ def _extents_of(views: Sequence[torch.Tensor], size: int) -> tuple[int, ...]:
     return extents
 
 
-def _apart(whole: torch.Tensor, extents: tuple[int, ...], turned: bool) -> torch.Tensor:
+def _apart(
+    whole: torch.Tensor, extents: tuple[int, ...], grouped: bool, turned: bool
+) -> torch.Tensor:
     """Rows of these extents of a memory in a wider one, as bytes [*extents, row and between]."""
     rows = whole.view(*extents, -1)
     axes = [*range(len(extents))][:: -1 if turned else 1]
-    lengths = (*(extents[i] for i in axes), rows.shape[-1] + BETWEEN_ROWS)
+    lengths = (*(extents[i] + (grouped and i == 1) for i in axes), rows.shape[-1] + BETWEEN_ROWS)
     found = whole.new_full(lengths, 0xFF).permute(*axes, len(axes))
-    found[..., : rows.shape[-1]] = rows
+    found[tuple(slice(n) for n in rows.shape)] = rows
     return found
 
 

@@ -180,7 +180,8 @@ def _listed(form: str, device: torch.device) -> tuple[Outputs, Outputs, tuple[in
             continue
         places = sizes[2]
         indices = torch.randint(1, len(keys), (B, S, places), dtype=torch.int32)
-        indices[0, 0, places // 2] = -1
+        # Of no token; the first cache's is below what the second holds.
+        indices[0, 0, places // 2 : places // 2 + 2] = torch.tensor([-1, len(keys)])
         counts = (places - 3, places // 3) if not prefix else (places, 0)
         _forget(form, cache, indices)
         named = indices
@@ -203,7 +204,7 @@ def _listed(form: str, device: torch.device) -> tuple[Outputs, Outputs, tuple[in
     for i in range(B):
         for j in range(S):
             listed = [(keys, x[i, j, : counts[i]]) for keys, x, counts in taken]
-            seen = torch.cat([keys[x[x >= 0].long()] for keys, x in listed])
+            seen = torch.cat([keys[_tokens(x, len(keys))] for keys, x in listed])
             own, sums, _ = _attended(q[i, j], seen, width**-0.5)
             expected["o"].append(own)
             expected["lse"].append(sums)
@@ -224,11 +225,16 @@ def _cache(form: str, width: int, pages: int, page: int) -> tuple[torch.Tensor, 
     return cache, forms.unpacked(form, forms.rows_of(form, cache)).flatten(0, 1)
 
 
+def _tokens(indices: torch.Tensor, count: int) -> torch.Tensor:
+    """The places of a list that name one of so many tokens; others count as absent."""
+    return indices[(indices >= 0) & (indices < count)].long()
+
+
 def _forget(form: str, cache: torch.Tensor, indices: torch.Tensor) -> None:
     """Make values of tokens that no list names NaN."""
     pages, page = cache.shape[:2]
     named = torch.zeros(pages * page, dtype=torch.bool)
-    named[indices[indices >= 0].long()] = True
+    named[_tokens(indices, len(named))] = True
     forms.rows_of(form, cache)[~named.view(pages, page)] = 0x7F
 
 
@@ -277,7 +283,7 @@ def _prefill(form: str, device: torch.device) -> tuple[Outputs, Outputs, tuple[i
     rows = []
     for i, count in enumerate(counts.tolist()):
         listed = indices[i, 0, :count]
-        seen = kv[listed[(listed >= 0) & (listed < ROWS)].long()].float()
+        seen = kv[_tokens(listed, ROWS)].float()
         own, sums, highest = _attended(q[i], seen, scale)
         share = torch.sigmoid(sums - sink).nan_to_num(0.0) * (sums < torch.inf)
         rows.append((own * share[:, None], sums, highest))
