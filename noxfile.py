@@ -110,22 +110,32 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+#: Tests that need no quiet machine, no browser and no hours.
+USUAL = "not benchmark and not browser and not exhaustive"
 #: Each file is one worker's, so that what a file sets up is set up once.
 EVERYTHING = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 @shared
 def tests(session: nox.Session) -> None:
-    """All tests but the benchmarks; flags and paths go to pytest."""
+    """All tests that take few seconds each; flags and paths go to pytest."""
     install(session, "dev", "docs")
     pytest(session, *(session.posargs or EVERYTHING), COLUMNS="100")
 
 
 @shared
-def coverage(session: nox.Session) -> None:
-    """The same tests with branch coverage, above 90 %; tracing takes as long as the tests."""
+def slow(session: nox.Session) -> None:
+    """The tests that take many seconds by themselves; like `tests` they must pass."""
     install(session, "dev", "docs")
-    pytest(session, *EVERYTHING, "--cov", "--cov-report=term:skip-covered", COLUMNS="100")
+    pytest(session, "-m", f"slow and {USUAL}", *EVERYTHING, *session.posargs, COLUMNS="100")
+
+
+@shared
+def coverage(session: nox.Session) -> None:
+    """Both with branch coverage, above 90 %; tracing takes as long as the tests."""
+    install(session, "dev", "docs")
+    report = ("--cov", "--cov-report=term:skip-covered")
+    pytest(session, "-m", USUAL, *EVERYTHING, *report, COLUMNS="100")
 
 
 @shared

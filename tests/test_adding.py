@@ -80,6 +80,7 @@ def test_what_is_added_is_checked(kind, design, tmp_path):
     assert "all right" in run(root, "mla_var3.app.commands", "check", design)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "design", "flags"),
     [

@@ -43,6 +43,7 @@ def test_check_runs_every_size(file, capsys):
     assert "2 wrong" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_profile_compiles_and_compare_and_match_read_it(file, tmp_path, capsys):
     assert cli.main([str(file), "--n=40", "--arch=sm_90"]) == 0
     said = capsys.readouterr().out

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mla_var3.paths import repo_root
 from tests.test_adding import UNDER_WAY
 
@@ -50,6 +52,7 @@ def record(folder: Path, **environment: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_c_locale_and_a_path_beyond_ascii_change_nothing(tmp_path):
     plain = checkout(tmp_path / "plain")
     here = record(plain, HOME=str(tmp_path), LANG="C.UTF-8")

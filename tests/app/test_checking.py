@@ -250,6 +250,7 @@ def test_on_a_gpu_every_problem_is_right():
     assert [one.explanation for one in outcomes if one.explanation] == []
 
 
+@pytest.mark.slow
 def test_few_builds_are_run_at_many_sizes():
     version = registry.find("flash_mla@cute-dsl", "v9")
     found = few_builds.chosen(version.plan_class()(), 2)
@@ -283,6 +284,7 @@ def test_a_mask_meets_keys_in_parts_and_a_merge():
     assert any(case.plan.t > 1000 for case in met)
 
 
+@pytest.mark.slow
 def test_problems_of_a_build_are_made_for_devices_of_several_sizes():
     version = registry.find("sparse_mla@cute-dsl", "v1")
     found = few_builds.chosen(version.plan_class()(), 1)
@@ -384,6 +386,7 @@ def test_sizes_that_a_design_names_are_run_where_nothing_is_compiled():
     assert wanted in [case.plan for case in checking.cases_of(version)]
 
 
+@pytest.mark.slow
 def test_sizes_may_ask_for_few_multiprocessors():
     plan = registry.find("mla_shared_prefix@cute-dsl", "v1").plan_class()()
     sizes = {"b": 2, "h": 3, "s": 130, "t": 130, "shared": 65, "prefix": 65, "prefix_splits": 7}
@@ -429,6 +432,7 @@ def test_rows_of_many_heads_and_queries_are_those_of_one_problem():
     assert [case.plan.t for case in found if case.plan.h * case.plan.s > 2048] == [20]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("version", "lags"),

@@ -266,6 +266,7 @@ sys.exit(case.explain() or 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("design", "version"),

@@ -113,6 +113,7 @@ def changed(said: str) -> list[str]:
     return [line for line in said.splitlines() if line.startswith("CHANGED")]
 
 
+@pytest.mark.slow
 def test_edits_that_compile_to_the_same_change_nothing(copy):
     copy.edit(GEMM_V0, "    acc = ct.zeros", "    # A comment.\n    acc = ct.zeros")
     copy.edit(GEMM_V0, '"""Grid (column tiles, row tiles)', '"""Other words')
@@ -135,6 +136,7 @@ def test_edits_that_compile_to_the_same_change_nothing(copy):
     assert (code, changed(said)) == (0, []), said
 
 
+@pytest.mark.slow
 def test_a_doubled_scale_changes_its_workload_and_the_kernels_that_are_passed_it(copy):
     copy.edit(
         PROBLEMS, "return self.sharpness / math.sqrt", "return 2.0 * self.sharpness / math.sqrt"
@@ -195,6 +197,7 @@ def test_where_launches_stand_static_records_alone_are_of_other_code(copy):
     assert oldest.find(case).stages == other
 
 
+@pytest.mark.slow
 def test_another_swizzle_in_the_kit_changes_the_designs_that_use_it_alone(copy):
     copy.take_cute("gemm", "hopper_gemm")
     copy.take_cute("attention", "hopper_attention")

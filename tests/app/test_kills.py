@@ -165,6 +165,7 @@ def half_written(root: Path) -> Iterator[str]:
             yield f"the cache holds half of {place.name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_a_kill_leaves_nothing_behind(command: Command, tmp_path: Path) -> None:
     if KILLS == 1 and not command.often:

@@ -103,6 +103,7 @@ def test_an_error_of_a_problem_is_a_refusal(
     assert dataclasses.replace(said, slug="m1").kept == f"refused: {type(raised).__name__}"
 
 
+@pytest.mark.slow
 def test_an_edit_is_judged_by_who_calls_the_function() -> None:
     """``hopper_attention`` v0 comes first, imports the file, and calls other functions of it."""
     publish = "publish_max: swapped indices: side, wg.row + 8 * r -> wg.row + 8 * r, side"

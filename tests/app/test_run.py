@@ -88,6 +88,7 @@ def test_a_script_runs_as_it_is(doubling, capfd):
     assert "registers" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", [["--arch=sm_120,sm_90"], ["--arch", "sm_120,sm_90"]])
 def test_each_specialization_that_ran_is_compiled_for_each_arch(doubling, capfd, option):
     assert run.main([*option, "--order=reverse", str(doubling)]) == 0
@@ -98,6 +99,7 @@ def test_each_specialization_that_ran_is_compiled_for_each_arch(doubling, capfd,
     assert all(re.fullmatch(FACTS, text.partition(": ")[2]) for text in lines[-4:])
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_line_that_its_command_prints(capfd):
     page = (repo_root() / "docs/interpreter.md").read_text(encoding="utf-8")
     found = re.search(r"\$ nox -s run -- (\S+) (\S+)\n```\n\n.*\n\n```text\n(.+)\n```", page)

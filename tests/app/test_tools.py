@@ -135,6 +135,7 @@ def test_ptx_is_listed_by_source_line_too(capsys, monkeypatch):
     assert "the same opcodes as often" in said(capsys, "asm", "gemm", "v0", "v1", "--form=ptx")
 
 
+@pytest.mark.slow
 def test_code_of_adopted_files(tmp_path, capsys):
     mine, other = tmp_path / "mine.py", tmp_path / "other.py"
     mine.write_text(ADD + CONTRACT)

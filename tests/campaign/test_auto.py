@@ -69,6 +69,7 @@ def test_without_the_gpu_it_ends_with_an_order_and_compiles_nothing_twice(begun,
     assert ran == []
 
 
+@pytest.mark.slow
 def test_with_the_gpu_the_best_are_timed_in_one_run_and_kept(begun, monkeypatch, capsys):
     play_gpu(monkeypatch)
     assert campaign.main(["auto", "mine", "--most=4", "--top=1"]) == 0

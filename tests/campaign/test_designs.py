@@ -102,6 +102,7 @@ def test_what_cannot_be_worked_is_refused(out, argv, error, said):
     assert not (out / "campaigns" / "mine").exists()
 
 
+@pytest.mark.slow
 def test_a_design_from_its_baseline_to_its_second_plan(tmp_path):
     """In a copy of the checkout, since versions of a design are made in its folder."""
     root = checkout(tmp_path, "workload")

@@ -32,6 +32,7 @@ def outcomes(found):
     return [Outcome.model_validate(one) for one in found]
 
 
+@pytest.mark.slow
 def test_pieces_share_a_process_until_a_case_ends_it():
     mine = Helper()
     assert [one.status for one in outcomes(mine.run([REFUSED, REFUSED]))] == ["refused"] * 2
@@ -64,6 +65,7 @@ def test_after_a_failed_case_the_process_ends_where_its_gpu_is_lost(monkeypatch,
         assert helper.main() == 0
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_between_pieces_is_started_again():
     mine = Helper()
     mine.run([REFUSED])

@@ -65,6 +65,7 @@ print(json.dumps(found), file=sys.__stdout__)
 """
 
 
+@pytest.mark.slow
 def test_a_campaign_killed_at_ten_random_moments_continues(tmp_path: Path) -> None:
     (tmp_path / "product.py").write_text(TORCH)
     top = repo_root()

@@ -309,6 +309,7 @@ def test_a_timed_case_on_a_played_gpu(folder, monkeypatch):
 # -- workers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_loses_nothing(folder):
     """Two workers of Dask; the process of one is killed while it works."""
     spec = sweepspec.read(written(folder))
@@ -343,6 +344,7 @@ def test_a_worker_with_other_sources_is_found(folder):
     assert "other sources" in found.reason
 
 
+@pytest.mark.slow
 def test_nobody_at_an_address_and_too_few_gpus_are_one_sentence():
     assert not helper.has_gpus(99)
     with pytest.raises(UsageError, match="need a GPU each"), sweeping.client(99, None, True):
@@ -355,6 +357,7 @@ def test_nobody_at_an_address_and_too_few_gpus_are_one_sentence():
         pass
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_goes_on(folder):
     env = {**os.environ, "HYPERMLA_ROOT": str(folder), "PYTHONPATH": str(repo_root() / "src")}
     path, argv = written(folder), [sys.executable, "-m", "mla_var3.app.sweep"]

@@ -83,6 +83,7 @@ def apart(script: Path, method: str) -> dict[str, Any]:
         return pool.submit(emulated, script, method).result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_their_launches_run_and_findings_are_known(method: str, tmp_path: Path) -> None:
     """Three compile at once: each runs its own kernel. One is killed, and its finding stays."""
@@ -104,6 +105,7 @@ def test_who_started_them_tells_nobody_and_half_a_message_is_left_out(tmp_path: 
     assert children.heard() == ["a"]
 
 
+@pytest.mark.slow
 def test_a_launch_that_is_refused_in_a_child_ends_the_script_with_why(tmp_path: Path) -> None:
     from mla_var3.errors import EmulatorError
 

@@ -57,6 +57,7 @@ assert torch.equal(y, 2 * x)
 """
 
 
+@pytest.mark.slow
 def test_the_second_run_loads_what_the_first_wrote(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     script = tmp_path / "package.py"

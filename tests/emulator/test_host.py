@@ -86,6 +86,7 @@ def test_a_script_runs_unmodified(tmp_path: Path) -> None:
     assert "256 bytes read, 256 written, 0 findings" in done.stdout
 
 
+@pytest.mark.slow
 @dsl
 def test_a_picture_runs_the_schedules_that_are_asked_for(tmp_path: Path) -> None:
     script, picture = tmp_path / "double.py", tmp_path / "double.svg"

@@ -42,6 +42,7 @@ def test_without_a_launch():
 """
 
 
+@pytest.mark.slow
 def test_a_suite_runs_unchanged_and_findings_fail(tmp_path: Path) -> None:
     suite = tmp_path / "test_suite.py"
     suite.write_text(SUITE)
@@ -88,6 +89,7 @@ def test_after_it():
 )
 
 
+@pytest.mark.slow
 def test_a_launch_that_is_refused_fails_its_test_alone(tmp_path: Path) -> None:
     suite = tmp_path / "test_suite.py"
     suite.write_text(REFUSED)

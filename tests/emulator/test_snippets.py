@@ -66,6 +66,7 @@ def differing(step: int) -> tuple[set[int], set[int]]:
     return wrong, {int(n) for n in json.loads(KNOWN.read_text())["snippets"]} & seen
 
 
+@pytest.mark.slow
 @recorded
 def test_a_tenth_is_equal_to_the_gpu() -> None:
     wrong, known = differing(10)

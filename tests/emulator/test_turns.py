@@ -70,6 +70,7 @@ def test_a_barrier_that_one_does_not_reach():
     assert "every other cluster has ended, or waits too" in found[0].message
 
 
+@pytest.mark.slow
 def test_who_asks_by_an_atomic_that_changes_nothing_waits_too():
     wait = "SPIN: atom.acquire.gpu.global.or.b32 %r5, [%rd0], 0; setp.lt.u32 %p2, %r5, %r3; @%p2 bra SPIN;"
     arrive = BARRIER.steps["arrive"].replace("atom", "@%p5 atom")

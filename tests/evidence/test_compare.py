@@ -155,6 +155,7 @@ def test_cli_site_readme_and_report_say_the_same_of_every_pair():
     assert words == {"faster", "slower", "as fast"}
 
 
+@pytest.mark.slow
 def test_cli_and_site_say_the_same_of_every_version(site):
     """Over all problems: the same pairs, word and span, as the pages state them."""
     from generators.model import compare as model

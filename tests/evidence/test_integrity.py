@@ -239,6 +239,7 @@ class TestWithoutTheHistory:
         assert faults(made) == []
 
 
+@pytest.mark.slow
 def test_committed_records_are_sound():
     root = evidence.store.results_dir()
     found = {

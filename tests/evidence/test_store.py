@@ -499,6 +499,7 @@ class TestAt:
         assert evidence.at(evidence.address(record()), tmp_path) == record()
 
 
+@pytest.mark.slow
 def test_committed_files_conform_and_lie_where_they_say():
     schema, root = evidence.json_schema(), repo_root() / "results"
     found = evidence.files(root)

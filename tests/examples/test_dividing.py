@@ -32,6 +32,7 @@ def test_a_work_index_is_taken_apart_by_prepared_divisors(
     assert all(line.strip() in script.read_text("utf-8") for line in shown.splitlines())
 
 
+@pytest.mark.slow
 def test_the_table_says_what_each_way_is_compiled_to(tmp_path, monkeypatch) -> None:
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")

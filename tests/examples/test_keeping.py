@@ -34,6 +34,7 @@ def test_options_of_a_compile_leave_ptx_and_cubin(tmp_path: Path) -> None:
     assert left(FIRST / "keep_code.py", folder, folder) == {".ptx", ".cubin"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "kinds"),
     [
@@ -55,6 +56,7 @@ def test_variables_leave_them_without_options(
     assert all(name in PAGE.read_text("utf-8") for name in [*where, *variables])
 
 
+@pytest.mark.slow
 def test_cutile_leaves_tile_ir_and_cubin(tmp_path: Path) -> None:
     script = FIRST / "keep_code_cutile.py"
     assert left(script, tmp_path / "a", tmp_path / "a") == {".tileirbc", ".cubin"}
@@ -67,6 +69,7 @@ def test_cutile_leaves_tile_ir_and_cubin(tmp_path: Path) -> None:
         assert name in PAGE.read_text("utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "shown"), [("CUTILEIR", "==== CuTile IR for double"), ("TILEIR", "==== TILEIR ====")]
 )

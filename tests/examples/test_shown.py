@@ -16,6 +16,7 @@ from mla_var3.paths import repo_root
 HAS_CUTE = importlib.util.find_spec("cutlass") is not None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
 @pytest.mark.parametrize(
     ("name", "said"),
@@ -100,6 +101,7 @@ def test_the_first_hopper_kernel_breaks_as_its_page_says(before, after, named, t
         assert named in "\n".join(str(each) for each in found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
@@ -165,6 +167,7 @@ def test_a_page_shows_lines_of_its_scripts(page, names):
         assert all(part in text for part in lines.split("\n\n"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_CUTE, reason="needs the CuTe DSL (the cute extra), not installed")
 @pytest.mark.parametrize("roles", [True, False])
 def test_the_first_decode_kernel_needs_registers_of_its_producers(roles, tmp_path, capsys):

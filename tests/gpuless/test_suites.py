@@ -167,6 +167,7 @@ def test_sources_are_fetched_once_and_at_their_commit(
         suites.sources(second, None)
 
 
+@pytest.mark.slow
 def test_a_suite_runs(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
         "def test_one(): pass\n\ndef test_graph(): raise ValueError('no graphs')\n"

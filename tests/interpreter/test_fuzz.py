@@ -57,6 +57,7 @@ def test_a_number_and_none_differ(monkeypatch: pytest.MonkeyPatch, value: float)
     assert f"element {(rows - 1, columns - 1)}: " in str(fuzz.difference(seed))
 
 
+@pytest.mark.slow
 def test_processes_share_the_programs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

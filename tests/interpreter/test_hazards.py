@@ -131,6 +131,7 @@ class Program:
         return out
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["forward", "reverse"]))
 def test_hazards_are_those_that_nothing_orders(seed: int, order: str) -> None:

@@ -173,6 +173,7 @@ def run_suite(folder: Path, *flags: str) -> tuple[str, list[dict[str, object]]]:
     return done.stdout, [json.loads(line) for line in results.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_pytest_plugin(tmp_path: Path) -> None:
     out, lines = run_suite(tmp_path, "--interpreter-lenient")
     outcomes = {str(line["test"]).split("::")[1]: line["outcome"] for line in lines}

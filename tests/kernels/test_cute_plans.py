@@ -535,6 +535,7 @@ def test_own_tokens_are_split_only_where_a_cluster_has_one_item(name):
         refuses(plan, "latent", said, splits=2, share=1, blocks=2)
 
 
+@pytest.mark.slow
 def test_tokens_fetched_ahead_change_nothing():
     kind = plan_class("mla_shared_prefix_v5")
     plan = kind(b=3, h=1, s=30, t=200, shared=130, prefix=129, prefix_splits=1)
@@ -543,6 +544,7 @@ def test_tokens_fetched_ahead_change_nothing():
     assert result.ok, result.explain()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)  # v5 is run above.
 @pytest.mark.parametrize("name", MERGING)
 @pytest.mark.parametrize(

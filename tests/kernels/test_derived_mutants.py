@@ -64,6 +64,7 @@ def test_arguments_are_of_edits_that_exist() -> None:
     assert {edit for version in KERNELS for edit in unreached.same(version)} <= edits
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(17)
 @pytest.mark.parametrize("version", RECORDED, ids=lambda v: f"{v.qualified}-{v.version}")
 def test_a_recorded_mutant_is_found_again(version: registry.Version) -> None:

@@ -162,6 +162,7 @@ def scheduled(lengths, workers):
     return [tuple(row) for row in cuts.tolist()]
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 4000), min_size=1, max_size=12),
@@ -186,6 +187,7 @@ def test_the_device_keeps_the_order_of_very_many_as_the_host(more):
     assert scheduled(lengths, 3) == fitted_cuts(tiles, 3, COSTS)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("seed", "model"), [(1, DEFAULT), (None, STRICT)])
 @pytest.mark.parametrize(

@@ -174,6 +174,7 @@ def test_offered_tilings_are_valid_and_hold_the_default(version, s):
         assert plan.default_tiling(stage) in tilings
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("version", "causal"), [("v1", False), ("v2", False), ("v2", True)])
 def test_only_hints_keep_the_accumulator_in_registers_on_hopper(version, causal):

@@ -66,6 +66,7 @@ def test_matches_the_reference(version, splits, case):
     assert_correct(plan_of(version, splits=splits, **case))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=5)
@@ -248,6 +249,7 @@ def test_offered_tilings_are_valid_and_hold_the_default(version, b, k):
         assert plan.default_tiling(stage) in tilings
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("b", [1, 32])

@@ -327,6 +327,7 @@ class TestShares:
         assert common.best_splits(132 * 8, 132, 64) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", ["v0", "v2", "v3", "v4"])  # v1 has the device code of v0
 def test_no_stage_spills_on_sm_90(version):

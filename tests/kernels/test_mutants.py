@@ -18,6 +18,7 @@ MUTANTS = [m for m in ENTRIES if m.argument is None]
 EQUIVALENT = [m for m in ENTRIES if m.argument is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(25)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_check_notices(mutant: Mutant, tmp_path):
@@ -26,6 +27,7 @@ def test_check_notices(mutant: Mutant, tmp_path):
     assert mutant.by in found, f"check says {found or 'nothing'}"
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("mutant", EQUIVALENT, ids=str)
 def test_check_accepts_what_changes_no_result(mutant: Mutant, tmp_path):

@@ -128,6 +128,7 @@ def attended(q, cache, table, lengths, made_for):
     return o, lse
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made_for", [(130, 0, 70), (640, 3, 0), (1, 1, 900)])
 def test_results_are_right_under_the_schedule_of_other_lengths(made_for):
     torch.manual_seed(0)
@@ -185,6 +186,7 @@ def test_workers_merge_what_they_share(workers, lengths, s, h):
         assert torch.allclose(lse[i].double(), sums, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize(("seed", "model"), [(1, DEFAULT), (2, DEFAULT), (None, STRICT)])
 @pytest.mark.parametrize(
@@ -209,6 +211,7 @@ def test_lengths_beyond_the_table_read_nothing_beyond_it():
     assert torch.isfinite(o.float()).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("h", "counts"), [(64, (500, 70)), (128, (300, 1))])
 def test_lists_of_tokens(h, counts):
     """Of the first list three workers and more have parts; 128 heads are two CTAs of a cluster."""

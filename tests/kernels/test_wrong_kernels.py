@@ -432,6 +432,7 @@ def sample() -> list[Any]:
     return [pytest.param(w, marks=() if i in FEW else rare) for i, w in enumerate(WRONG)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", sample(), ids=name)
 def test_a_wrong_kernel_is_found(wrong: Wrong) -> None:
     assert verdict(wrong, 120.0)

@@ -152,6 +152,7 @@ def test_a_bound_that_a_sister_design_beats_says_so(s, told):
     assert ("a design that keeps another cache may take" in said) is told
 
 
+@pytest.mark.slow
 def test_every_design_says_something():
     """No design's facts raise, whatever its records state."""
     index = evidence.Index()

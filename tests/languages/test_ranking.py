@@ -73,6 +73,7 @@ def test_fuller_devices_rank_first(cache_dir):
         assert kept.score == pytest.approx(kept.fill * kept.density / top, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_spilling_tilings_are_pruned_and_the_least_bad_is_named(cache_dir):
     args = kernels.latent_args()
     kernel = CtKernel(

@@ -110,6 +110,7 @@ class TestProfile:
         moved, _ = profile(out_dir=elsewhere / "out", results=elsewhere / "results")
         assert all(p.is_relative_to(elsewhere) for p in moved.paths)
 
+    @pytest.mark.slow
     def test_tuning_compiles_the_configured_tilings_and_takes_the_best(self, monkeypatch):
         result, told = profile(retune=True, tune_max_iters=2)
         (stage,) = result.records[0].outcome.stages
@@ -130,6 +131,7 @@ class TestProfile:
         assert static.retuned(Job.of(PLAN, Settings(progress=told.append)), "sm_90") == PLAN
         assert told == ["sm_90 attention: pruned tile_m=64 tile_n=64: spills"]
 
+    @pytest.mark.slow
     def test_tilings_that_differ_by_arch_are_each_checked(self, monkeypatch):
         tiles = {"sm_90": 64, "sm_100": 32}
 

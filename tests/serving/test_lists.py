@@ -204,23 +204,28 @@ class TestInTheEmulator:
     def few(self, monkeypatch):
         monkeypatch.setattr(launching, "EMULATED_SMS", 2)
 
+    @pytest.mark.slow
     def test_tokens_of_584_bytes_in_two_caches(self):
         sparse(LATENT, True, True)
 
+    @pytest.mark.slow
     def test_the_maximum_of_584_bytes_moves_in_even_and_odd_tiles(self):
         sparse(LATENT, False, False, steep=16, k=330)
 
     def test_what_no_list_names_may_be_anything(self):
         sparse(WIDTH, False, True, poisoned=True)
 
+    @pytest.mark.slow
     def test_rows_with_a_sink_list_after_list(self):
         prefill(WIDTH, True, True, n=4, k=200, counts=(200, 130, 0, 63))
 
+    @pytest.mark.slow
     def test_rows_in_parts_of_which_some_are_empty(self, monkeypatch):
         monkeypatch.setattr(launching, "EMULATED_SMS", 6)
         monkeypatch.setattr(kinds, "MERGE", 0)
         prefill(LATENT, True, True, n=2, k=400, counts=(400, 65))
 
+    @pytest.mark.slow
     def test_rows_of_more_heads_than_a_tile_in_parts(self, monkeypatch):
         monkeypatch.setattr(launching, "EMULATED_SMS", 4)
         monkeypatch.setattr(kinds, "MERGE", 0)

@@ -76,6 +76,7 @@ def test_parts_follow_from_rows_and_sms(by_reference, rows, workers):
     assert launching.sms_of(cuts.device) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("causal", "lengths"), [(True, (70, 3)), (False, (70, 0))])
 def test_queries_of_more_tiles_than_sms_are_taken_some_at_a_time(monkeypatch, causal, lengths):
     """Blocks of a launch wait for each other, so that all have to run at once."""

@@ -15,6 +15,7 @@ GEMM = registry.find("hopper_gemm", "v4")
 MARKS = f"Head.\n{mutants.BEGIN}\nOLD\n{mutants.END}\nTail.\n"
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_current():
     old = (ROOT / mutants.PAGE).read_text(encoding="utf-8")
     found = list(mutants.every(registry.versions()))

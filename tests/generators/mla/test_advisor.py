@@ -67,6 +67,7 @@ def test_the_nearest_record_foretells_the_share_of_the_bound(answers, least_us, 
     assert ours[late] < min(bound, plain[late])
 
 
+@pytest.mark.slow
 def test_the_advisor_and_the_page_of_libraries_have_one_answer(site):
     """At each problem that both tell of, from the same run: ours, its time and the library's."""
     told = {
@@ -109,6 +110,7 @@ def test_a_time_alone_since_gives_way_to_one_beside_others():
     assert (unknown.run, unknown.rival) == (alone, None)
 
 
+@pytest.mark.slow
 def test_the_search_finds_the_advisor_by_sizes_that_were_measured(site):
     named = advisor.problems_answered(advisor.answers(site))
     assert "b=128 h=128 s=1 t=4096" in named

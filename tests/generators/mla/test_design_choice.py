@@ -410,6 +410,7 @@ def test_the_advisor_keeps_pages_lengths_and_masks_apart(site):
     }
 
 
+@pytest.mark.slow
 def test_the_advisor_asks_for_all_that_records_differ_in(site):
     for answer in advisor.answers(site):
         assert str(answer["page"]) in advisor.PAGES

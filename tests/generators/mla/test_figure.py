@@ -79,6 +79,7 @@ def test_the_figure_says_what_it_shows(site):
     assert figure.message(first_sizes()) in drawn
 
 
+@pytest.mark.slow
 def test_joules_are_those_of_the_device(site, monkeypatch):
     rates = regimes.ceilings_of(figure.DEVICE)
     assert rates.power is not None

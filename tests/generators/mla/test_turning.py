@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from generators.mla import turning
 from generators.pages import home, lessons
 from mla_var3.workloads.mla import regimes
@@ -19,6 +21,7 @@ def test_the_number_is_the_analysis_own_and_says_what_moves_it():
     assert "no mix that was measured" in said
 
 
+@pytest.mark.slow
 def test_home_and_the_lesson_on_the_roofline_say_the_same(site):
     (first,) = (str(page.content) for page in home.pages(site))
     (lesson,) = (str(p.content) for p in lessons.pages(site) if p.path == "learn/roofline.md")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from generators.mla import advisor
 from generators.model import choice, compare
 from generators.pages import results
@@ -29,6 +31,7 @@ def test_a_library_that_no_candidate_was_timed_beside_decides_nothing(site):
     assert choice.chosen(made, mine).run.record.kernel.version == "v1"
 
 
+@pytest.mark.slow
 def test_results_and_the_advisor_name_one_kernel(site):
     """At each problem whose champion a cache of the advisor holds."""
     told = {

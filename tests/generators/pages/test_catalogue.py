@@ -227,6 +227,7 @@ def test_a_text_beside_the_patterns_has_a_page(tree):
     assert site.link("index.md")("knowledge/when.md") == "catalogue/when.md"
 
 
+@pytest.mark.slow
 def test_other_words_of_a_text_and_of_a_devlog_reach_the_search(site):
     text = by_path(site)["catalogue/when-to-leave-cutile.md"].content
     assert '"cuTile vs CuTe DSL"' in text.split("---")[1]

@@ -45,6 +45,7 @@ def test_a_solution_that_differs_outside_of_the_gap_is_an_error():
         exercises.filled_gap(gap, "a\n    x\nc\n")
 
 
+@pytest.mark.slow
 def test_the_page_shows_each_with_its_command_and_solution(site):
     pages = {page.path: str(page.content) for page in lessons.pages(site)}
     text = pages["learn/exercises.md"]

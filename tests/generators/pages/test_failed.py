@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
+
 from generators.pages import failed, home, kernels, tried
 from tests.generators.checking import see
 
@@ -43,6 +45,7 @@ def test_a_time_without_a_pair_of_records_says_so(site):
     assert all("no pair of times in a record" in row for row in _rows(str(page.content)))
 
 
+@pytest.mark.slow
 def test_home_and_the_kernels_lead_there(site):
     (front,) = home.pages(site)
     index = kernels.pages(site)[0]

@@ -22,6 +22,7 @@ COURSE = lessons.load(ROOT)
 NUMBERS = range(1, len(COURSE.lessons) + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_lesson_prints_what_its_page_shows(number):
     printed = io.StringIO()
@@ -172,6 +173,7 @@ def test_a_compiled_function_is_held_by_nothing_but_the_caller(monkeypatch, tmp_
     assert '"JIT_CACHE_MAX_ELEMS"' in Path(env_manager.__file__).read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_lesson_asks_before_it_tells(site):
     pages = {page.path: page for page in lessons.pages(site)}
     assert [page.nav[0] for page in pages.values()] == ["Learn"] * (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import re
 
+import pytest
+
 from generators.model.run import Run
 from generators.model.site import Site
 from generators.pages import record_facts, records
@@ -43,6 +45,7 @@ def test_a_record_says_its_number_first_and_how_it_came_to_be(site):
     assert [row[1].strip("*")[:8] for row in beside] == ["[flash&#", "this one"]
 
 
+@pytest.mark.slow
 def test_a_page_says_how_to_reproduce_its_records_and_leads_to_the_rules(site):
     page = content(site, f"records/{GPU}/cute_python/mla/flash_mla/v19.md")
     shown = page.partition("<details")[0]
