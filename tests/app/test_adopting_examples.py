@@ -33,6 +33,7 @@ def script(name: str) -> Script:
     return Script(path=f"{name}.py", arch="sm_90", arguments="")
 
 
+@pytest.mark.slow
 def test_an_example_that_compares_by_itself_is_checked_and_compiled(folder):
     found = Case.model_validate(adopting_examples.one(script("compares"), folder))
     assert (found.reached, found.reason) == ("compiled", "")

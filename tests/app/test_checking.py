@@ -170,6 +170,7 @@ class TestCheck:
         with pytest.raises(HyperMlaError, match="a checking process was killed, perhaps for lack"):
             commands.check("flash_mla", "v0")
 
+    @pytest.mark.slow
     @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
     def test_an_interrupt_ends_all_processes_in_one_sentence(self):
         command = [sys.executable, "-m", "mla_var3.app.commands", "check", "flash_mla", "--anew"]
@@ -193,6 +194,7 @@ class TestCheck:
         assert outcome.explanation == ""
         assert outcome.error < 4e-3
 
+    @pytest.mark.slow
     def test_in_processes_of_their_own(self, monkeypatch):
         version = registry.find("flash_mla", "v1")
         last = version.plan_class()().check_plans()[-1:]
@@ -418,6 +420,7 @@ def test_problems_of_a_build_compile_to_the_same():
     assert {len(those) for those in builds.values()} == {2}  # attention and merge
 
 
+@pytest.mark.slow
 def test_many_multiprocessors_share_one_sequence_and_two_where_parts_are_merged():
     version = registry.find("flash_mla@cute-dsl", "v14")
     found = few_builds.chosen(version.plan_class()(), 2)
@@ -449,6 +452,7 @@ def test_builds_let_maxima_lag_by_what_none_before_does(version, lags):
     assert [builds[n].tiling("attention").lazy for n in sorted(builds)] == lags
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "rows"), [("v13", [16, 16]), ("v20", [65, 16, 65])])
 def test_one_multiprocessor_has_several_long_sequences_in_turn(version, rows):
     """Once for each kernel: pairs of CTAs that share keys take no few rows, others no many.
@@ -533,6 +537,7 @@ def test_a_ring_of_an_odd_count_begins_anew_more_than_once():
     assert case.plan.t > 2 * tiling.stages * tiling.keys
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("design", "version"), [("flash_mla@cute-dsl", "v25"), ("blackwell_mla", "v2")]
 )

@@ -124,6 +124,7 @@ def test_a_version_that_fails_with_nothing_chosen_judges_nothing(judged: Any) ->
         judged(lambda number, slug: Judged(None) if (number, slug) == (None, "large") else None)
 
 
+@pytest.mark.slow
 def test_who_is_killed_or_late_is_not_judged(judged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "LONGER_S", 5.0)  # A crash on a busy machine takes 1.
 

@@ -151,6 +151,7 @@ def test_a_doubled_scale_changes_its_workload_and_the_kernels_that_are_passed_it
     assert "scalar 0 of attention" in said
 
 
+@pytest.mark.slow
 def test_another_grid_is_named_and_refused_until_it_is_declared(copy):
     copy.edit(GEMM_V0, "ct.cdiv(self.m, x.tile_m))", "ct.cdiv(self.m, x.tile_m) + 1)")
     code, said = copy.run("check")
@@ -301,6 +302,7 @@ class TestStates:
         (reason,) = states.state_of(self.made(problem={**self.case.problem, "m": 77})).reasons
         assert "nothing of it was compiled at its problem" in reason
 
+    @pytest.mark.slow
     def test_verify_compiles_and_runs_what_was_edited_once(self):
         evidence.write(self.on_a_gpu())
         self.copy.edit(GEMM_V0, "acc", "total")

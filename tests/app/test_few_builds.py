@@ -28,6 +28,7 @@ def test_a_problem_that_asks_for_it_is_launched_twice():
     assert longest.runs == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("design", "version"), [("blackwell_mla", "v2"), ("flash_mla", "v25")])
 def test_a_last_tile_that_lacks_one_key_has_so_in_every_batch(design, version):
     lengths = [one.plan.drawn() for one in chosen(design, version) if not one.plan.causal]

@@ -144,6 +144,7 @@ def test_what_runs_nowhere_here_tells_what_is_known(no_gpu, monkeypatch, capsys)
     assert "Measured: " in said
 
 
+@pytest.mark.slow
 def test_where_no_page_is_certain_the_next_step_is_a_measurement(monkeypatch):
     """It is no fact beside a list of steps that says that nothing was found."""
     version = registry.find("flash_mla@cute-dsl", "v20")

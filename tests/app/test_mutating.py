@@ -62,6 +62,7 @@ def test_what_a_problem_shows_is_kept_with_it(monkeypatch: pytest.MonkeyPatch) -
     assert judged(monkeypatch, passes, passes) is None
 
 
+@pytest.mark.slow
 def test_an_edit_that_does_not_run_is_kept_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judged(monkeypatch, refuses, passes) == "refused: TypeError"
     assert judged(monkeypatch, ends_by(signal.SIGSEGV), passes) == "refused: crash"
@@ -111,6 +112,7 @@ def test_an_edit_is_judged_by_who_calls_the_function() -> None:
     assert judges == ["flash_mla@cute-dsl v0"]
 
 
+@pytest.mark.slow
 def test_what_changes_nothing_in_named_versions_is_for_the_next_one() -> None:
     taken = "produce_queries: dropped operand: taken + 1 -> (taken)"
     assert taken not in _edits(registry.find("hopper_attention", "v0"))

@@ -71,6 +71,7 @@ def test_launches_that_a_plan_leaves_out_are_a_gap():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key", ["thin_mla@cute-dsl v1", "thin_mla@cute-dsl v0", "flash_mla@cute-dsl v5",
             "flash_mla_split_kv@cutile-dsl v1", "gemm@cutile-dsl v1"],

@@ -372,6 +372,7 @@ def test_without_history_it_says_what_was_not_verified(root, sound, capsys):
     assert "not verified: no git history" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_committed_times_stay_above_the_bounds(monkeypatch):
     monkeypatch.delenv("HYPERMLA_ROOT")
     found = {

@@ -148,6 +148,7 @@ def script(name: str, *arguments: str, **environment: str) -> tuple[int, str, st
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "usage"), BENCH_SCRIPTS)
 def test_bench_scripts_explain_their_flags(name, usage, root):
     code, out, err = script(name, "--help")

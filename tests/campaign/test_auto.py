@@ -82,6 +82,7 @@ def test_with_the_gpu_the_best_are_timed_in_one_run_and_kept(begun, monkeypatch,
     assert "Fastest: v0 default" in (begun.root / trials.REPORT).read_text()
 
 
+@pytest.mark.slow
 def test_a_budget_ends_it(begun, monkeypatch, capsys):
     play_gpu(monkeypatch)
     slow = lambda case, say=None: trial(0, 1.0, 50.0).timed.model_copy(  # noqa: E731

@@ -23,11 +23,13 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return Script("script.py", "sm_100a", requirements="own.txt")
 
 
+@pytest.mark.slow
 def test_a_script_sees_the_packages_that_it_requires(script: Script) -> None:
     with pytest.raises(RuntimeError, match=r"ValueError: 4\.7\.0"):
         examples.examine(Conformance(), script)
 
 
+@pytest.mark.slow
 def test_what_it_came_to_comes_back(script: Script) -> None:
     Path(script.path).write_text("import of_its_own\nprint(of_its_own.VERSION)\n")
     ran = examples.examine(Conformance(schedules=2), script)

@@ -161,6 +161,7 @@ for number in range(count):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_write_into_one_folder_lose_nothing(tmp_path):
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), run, "30"], cwd=repo_root())

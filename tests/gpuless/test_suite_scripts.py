@@ -67,6 +67,7 @@ def test_what_a_script_comes_to_is_explained(tmp_path: Path) -> None:
     assert failed["a/two.py"].outcome == "refused"
 
 
+@pytest.mark.slow
 def test_a_script_that_takes_too_long_and_one_that_is_not_there(tmp_path: Path) -> None:
     folder = planted(tmp_path, "while True: pass\n")
     (folder / "inside/a/two.py").unlink()

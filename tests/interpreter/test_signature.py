@@ -102,6 +102,7 @@ def test_an_extent_of_one_is_a_constant() -> None:
     assert signature.symbol == "one_Kt2_A3bf16_1s1_3v8l0_4t1_6i16_p16"
 
 
+@pytest.mark.slow
 def test_cutile_finds_the_same_with_a_driver() -> None:
     script = Path(__file__).with_name("answering_driver.py")
     done = subprocess.run(

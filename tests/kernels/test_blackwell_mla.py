@@ -43,6 +43,7 @@ def wrong(outputs, expected, plan):
             yield name, float(error)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS, ids=IDS)
 @pytest.mark.parametrize(
@@ -58,6 +59,7 @@ def test_values_and_order_hold_under_any_schedule(version, model, seed):
     assert list(wrong(outputs, plan.reference_fn(*inputs), plan)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("version", VERSIONS, ids=IDS)
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def test_of_compiled_versions_so_many_are_judged() -> None:
     assert len(judged) >= JUDGED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", RECORDED, ids=lambda v: v.name)
 def test_nothing_else_is_recorded(version: registry.Version) -> None:
     derived = {(one.place, one.edit) for one in (*every(version), *mutating.passed_on(version))}

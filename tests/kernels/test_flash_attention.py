@@ -170,6 +170,7 @@ def test_offered_tilings_are_valid_and_hold_the_default(version, s):
         assert plan.default_tiling(stage) in tilings
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("s", [1, 4096])

@@ -17,6 +17,7 @@ from .attention_cases import PROBLEMS, assert_correct, make, versions
 VERSIONS = versions("flash_mla_fp8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=6)
 @given(problem=PROBLEMS, k=st.sampled_from([128, 256]), splits=st.integers(1, 4))

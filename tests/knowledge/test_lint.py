@@ -544,6 +544,7 @@ def test_measured_record_bears_out_measured_basis(tree):
     assert tree.lint() == []
 
 
+@pytest.mark.slow
 def test_pages_of_hostile_size_are_linted_in_time(tree):
     """No expression of the checks goes wild on repeated characters."""
     for index, text in enumerate(("`" * 20000, "[" * 20000, "{{ " * 9000, "<" * 30000,

@@ -38,6 +38,7 @@ def matmul(configs, size=256, dtype=None):
 CONFIGS = [Tiles(tm=64), Tiles(tm=16), Tiles(tm=64, tn=512), Tiles(tm=64, tn=3)]
 
 
+@pytest.mark.slow
 def test_thin_tiles_and_impossible_ones_are_pruned_with_their_reason(cache_dir):
     kernel = matmul(CONFIGS)
     told = []
@@ -54,6 +55,7 @@ def test_thin_tiles_and_impossible_ones_are_pruned_with_their_reason(cache_dir):
     assert len(told) == 3
 
 
+@pytest.mark.slow
 def test_on_another_arch_the_same_tile_is_kept(cache_dir):
     found = rank(matmul(CONFIGS[:2]), "sm_120", cache_dir=cache_dir)
     assert {kept.tiling for kept in found.kept} == set(CONFIGS[:2])

@@ -68,6 +68,7 @@ class TestDevices:
 
 
 class TestProfile:
+    @pytest.mark.slow
     def test_everything_is_written_and_a_second_run_changes_nothing(self, root, tmp_path):
         result, told = profile()
         assert result.ok
@@ -269,6 +270,7 @@ class TestMissingToolchain:
         assert not [p for p in root.glob("**/*") if p.is_file()]
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_with_2_and_no_half_written_file(root):
     """The whole command against a folder that takes no files."""
     body = (

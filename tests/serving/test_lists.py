@@ -212,6 +212,7 @@ class TestInTheEmulator:
     def test_the_maximum_of_584_bytes_moves_in_even_and_odd_tiles(self):
         sparse(LATENT, False, False, steep=16, k=330)
 
+    @pytest.mark.slow
     def test_what_no_list_names_may_be_anything(self):
         sparse(WIDTH, False, True, poisoned=True)
 

@@ -60,6 +60,7 @@ def test_it_starts_with_the_command_of_the_readme(lines):
     assert recording.PICTURE in readme
 
 
+@pytest.mark.slow
 def test_it_says_what_the_command_says_of_these_records(lines, shown):
     recorded = set(words("\n".join(lines)))
     version = registry.find("mla_var6_plus", "v4")

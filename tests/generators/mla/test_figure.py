@@ -70,6 +70,7 @@ def test_the_figure_follows_the_device(site, monkeypatch):
     assert "the decompressed form" in after
 
 
+@pytest.mark.slow
 def test_the_figure_says_what_it_shows(site):
     drawn = figure.figure(site)
     data = re.search(r'data-spec="([^"]*)"', drawn)

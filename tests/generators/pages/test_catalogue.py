@@ -20,6 +20,7 @@ def by_path(site):
     return {page.path: page for page in catalogue.pages(site)}
 
 
+@pytest.mark.slow
 def test_every_pattern_has_a_page_and_a_row(site):
     found = by_path(site)
     index = found[catalogue.INDEX].content

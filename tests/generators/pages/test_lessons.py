@@ -83,6 +83,7 @@ def test_a_static_layout_is_for_one_length(tmp_path):
     assert done.ended.error is not None or done.diagnostics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "page", "starts", "says"),
     [

@@ -146,6 +146,7 @@ def test_a_record_of_a_named_run_is_found_where_its_page_is(site):
     assert found == site.addresses[run.name]
 
 
+@pytest.mark.slow
 def test_a_record_of_a_run_that_was_measured_again_is_found_with_its_own_figures(site):
     run = next(run for run in site.earlier if run.record.run and run.outcome.energy)
     found = site.addresses[f"{run.name}@{run.record.run}"]

@@ -362,6 +362,7 @@ def test_every_figure_and_source_of_every_device_is_shown(site, pages):
             assert words in " ".join(seen.text.split())
 
 
+@pytest.mark.slow
 def test_the_figure_in_use_is_marked_and_conflicts_have_their_reason(site):
     for device in site.devices:
         page = next(p for p in devices.pages(site) if p.path == f"devices/{device.key}.md")

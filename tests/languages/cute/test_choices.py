@@ -183,6 +183,7 @@ def _sums(
     return found
 
 
+@pytest.mark.slow
 @needs_dsl
 def test_what_is_chosen_in_one_build_is_what_a_build_of_its_own_gives(
     own_process: Callable[..., Any], tmp_path: Path

@@ -199,6 +199,7 @@ def test_the_second_compile_comes_from_the_cache(compiled, monkeypatch):
     assert compiled(kernels.copy, kernels.copy_args(), "sm_90") == first
 
 
+@pytest.mark.slow
 def test_another_hint_arch_or_constant_is_another_compile(cache_dir, compiled):
     base = compiled(kernels.copy, kernels.copy_args(), "sm_90")
     before = len(list((cache_dir / "static").glob("*/*")))
@@ -209,6 +210,7 @@ def test_another_hint_arch_or_constant_is_another_compile(cache_dir, compiled):
     assert {base.model_dump_json(), low.model_dump_json(), wide.model_dump_json()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"{}", b"not JSON", b'{"kernel": 3}'])
 def test_cached_facts_that_do_not_fit_are_compiled_again(tmp_path, content):
     """The entry is sound by its digests, but its facts are another version's."""
