@@ -46,7 +46,7 @@ def few(request, monkeypatch):
 
 def test_problems_are_made_where_a_language_runs_them_fast():
     version = registry.find("flash_mla", "v1")
-    at_edges = 13 * 5 + 7 + 2  # Thirteen sizes under five tilings, short ones again, long ones.
+    at_edges = 14 * 5 + 8 + 3  # Fourteen sizes under five tilings, short ones again, long ones.
     assert len(checking.cases_of(version)) == 9 + checking.MADE + at_edges
     groups = checking.groups_of(version)
     assert [len(group.cases) for group in groups[:-1]] == [checking.TOGETHER] * (len(groups) - 1)
@@ -407,7 +407,7 @@ def test_a_long_problem_that_a_version_names_is_launched_once():
     alone = {build for build in builds if [x.build for x in found].count(build) == 1}
     assert {case.build for case in found if case.runs == 2} == builds - alone
     wide = [case.runs for case in found if case.plan.target.sm_count == few_builds.WIDE_SMS]
-    assert wide == [2, 1]
+    assert wide == [2, 2]
 
 
 def test_problems_of_a_build_compile_to_the_same():
@@ -538,6 +538,15 @@ def test_a_ring_of_an_odd_count_begins_anew_more_than_once():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("design", "inputs"), [("sparse_mla", 1), ("flash_mla@cute-dsl", 3)])
+def test_pages_and_sequences_are_several_where_they_lie_apart(design: str, inputs: int):
+    """A page that is alone lies apart from none."""
+    (case,) = (case for case in checking.cases_of(registry.select(design)[-1]) if case.beside)
+    assert case.runs == 2
+    several = [x for x in case.plan.prepare_inputs("meta") if x.ndim > 2 and len(x) > 1]
+    assert len(several) >= inputs
+
+
 @pytest.mark.parametrize(
     ("design", "version"), [("flash_mla@cute-dsl", "v25"), ("blackwell_mla", "v2")]
 )

@@ -164,7 +164,7 @@ def bound(way: str, *inputs: torch.Tensor) -> list[torch.Tensor]:
     [
         ("right", ""), ("refused", ""), ("copied", "o of inputs whose rows lie apart"),
         ("whole", "o of inputs whose rows lie apart"),
-        ("grouped", "o of inputs whose rows lie apart in groups"),
+        ("grouped", "o of inputs whose rows lie apart by groups"),
         ("turned", "o of inputs whose rows lie in another order"),
     ],
 )  # fmt: skip
@@ -182,6 +182,18 @@ def test_rows_may_lie_otherwise_unless_a_plan_refuses_them(way, said, monkeypatc
     assert said in result.explain()
     if way in {"grouped", "turned"}:
         assert "lie apart:" not in result.explain()
+
+
+def test_an_input_that_a_plan_refuses_apart_hides_no_other(monkeypatch):
+    plan_class = registry.find("flash_mla@cutile-dsl", "v0").plan_class()
+    plan, own = plan_class(b=2, h=3, s=1, t=40, k=128), plan_class.plan
+
+    def plan_otherwise(self, q, qpe, z, kpe):
+        (q,) = bound("refused", q)
+        return own(self, q, qpe, *bound("grouped", z, kpe))
+
+    monkeypatch.setattr(plan_class, "plan", plan_otherwise)
+    assert "o of inputs whose rows lie apart by groups" in check_plan(plan, beside=True).explain()
 
 
 def test_inputs_hold_what_they_held():

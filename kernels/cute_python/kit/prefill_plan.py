@@ -65,6 +65,8 @@ class PrefillPlan(SparseRowsProblem, KernelPlan):
         room = self.target.sm_count // groups
         # Where lists end early the GPU gives each CTA that ends one another.
         workers = lists if self.ending else max(room, 1)
+        if not cache.is_contiguous():
+            raise PlanError("the cache's rows lie apart: this design takes one row after the other")
         rows = cache.view(1, -1, cache.shape[-1]).view(torch.uint8)
         given = {
             "q": q, "qpe": qpe, "cache": rows, "indices": indices, "lengths": lengths,

@@ -20,6 +20,9 @@ class RopeKernel(TurnKernel):
     Several sequences may attend the same keys: the members of a group.
     """
 
+    #: What sequences of may lie apart.
+    apart = ("key", "value")
+
     @cute.jit
     def __call__(
         self,

@@ -78,7 +78,7 @@ class RopePlan(DecompressedProblem, KernelPlan):
     def plan(self, *inputs: torch.Tensor) -> RuntimeObject:
         named = dict(zip(("q", "qpe", "key", "value", "kpe"), inputs, strict=True))
         outputs = dict(zip(("o", "lse"), self.empty_outputs(inputs[0].device), strict=True))
-        dynamic = by_rows({**named, **outputs})
+        dynamic = by_rows({**named, **outputs}, self.kernel.apart)
         return CuteKernel(
             self.kernel.attention,
             lambda x: (self.host(x), (*dynamic, self.scale / LN_2)),

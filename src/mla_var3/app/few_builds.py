@@ -34,6 +34,8 @@ FEW_STEPS = 60
 FEW_BLOCKS = (1, 2)
 #: Steps of a problem that is short.
 SHORT = 5
+#: Axes of an input that is rows alone.
+ROWS_AXES = 2
 #: Problems beside one that is there for a value of what plans decide, and sizes drawn for these.
 BESIDE, SIZES_BESIDE = 2, 8
 #: How many new magnitudes it is worth that multiprocessors are few.
@@ -56,7 +58,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
     left = [one for case in _candidates(plan) if (one := built(case)) is not None]
     switches = _told(left)
     picked: list[list[Built]] = []
-    turned, rows = set[frozenset[Feature]](), list[Built]()
+    turned, rows = set[frozenset[Any]](), list[Built]()
     while left and len(picked) < builds + MORE_BUILDS:
         if len(picked) < builds:
             best: Built | None = _best(left, picked, switches)
@@ -99,7 +101,7 @@ def chosen(plan: KernelPlan, builds: int, named: Iterable[Reaching] = ()) -> lis
             plan=one.case.plan if place else _deep(one.case.plan, number),
             build=number,
             runs=2 if place in again else 1,
-            beside=not number and place == min(again, default=None),
+            beside=not number and place == _beside(those, again),
             nan=place in spoilt,
         )
         for number, those in enumerate(picked)
@@ -168,9 +170,16 @@ def _above(one: Built, stage: str, lag: dataclasses.Field[Any], known: set[Any])
     return [each for each in ends if getattr(each, lag.name) > most]
 
 
-def _kind(one: Built) -> frozenset[Feature]:
-    """Of which classes its kernels are, by what they can be set to."""
-    return frozenset(feature for feature in one.switches if feature[1].startswith(HAS))
+def _kind(one: Built) -> frozenset[Any]:
+    """Of which classes its kernels are, by what they can be set to, and which counts are odd."""
+    classes = {feature for feature in one.switches if feature[1].startswith(HAS)}
+    odd = {
+        (stage, field.name)
+        for stage, tiling in one.tilings.items()
+        for field in dataclasses.fields(tiling)
+        if type(count := getattr(tiling, field.name)) is int and count & (count - 1)
+    }
+    return frozenset(classes | odd)
 
 
 def _plans(picked: Sequence[Sequence[Built]]) -> list[KernelPlan]:
@@ -190,8 +199,8 @@ def _launched_twice(those: Sequence[Built]) -> set[int]:
     """Which problems of a build are launched twice: not the first; the next, and the short ones.
 
     Of those many blocks have no work, and end, or begin the next launch, ahead of others.
-    And the one of an item that many multiprocessors share: what they count for each other has to
-    be as before. A problem that a version names can be longer than all others together, and is
+    And those of items that many multiprocessors share: what they count for each other has to be as
+    before. A problem that a version names can be longer than all others together, and is
     launched so where that is asked for.
     """
     rest = range(1, len(those))
@@ -199,7 +208,20 @@ def _launched_twice(those: Sequence[Built]) -> set[int]:
     usual = usual or sorted(rest, key=lambda place: those[place].steps)
     short = [place for place in rest if those[place].case.plan.steps() <= SHORT]
     asked = [place for place, one in enumerate(those) if one.twice]
-    return {*usual[:1], *_wide(those)[:1], *short, *asked}
+    return {*usual[:1], *_wide(those), *short, *asked}
+
+
+def _beside(those: Sequence[Built], again: set[int]) -> int | None:
+    """Of those launched twice the one that has another plan beside it, and rows that lie apart.
+
+    The first of those with several sequences, pages or heads, which may lie apart, too.
+    """
+
+    def alone(place: int) -> int:
+        inputs = those[place].case.plan.prepare_inputs("meta")
+        return sum(len(x) == 1 for x in inputs if x.ndim > ROWS_AXES)
+
+    return min(again, key=lambda place: (alone(place), place), default=None)
 
 
 def _spoilt(those: Sequence[Built], again: set[int]) -> set[int]:

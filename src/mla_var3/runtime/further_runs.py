@@ -61,27 +61,41 @@ def retuned(plan: KernelPlan, obj: RuntimeObject, most: int) -> Iterator[tuple[s
 
 
 def spread(plan: KernelPlan, inputs: Sequence[torch.Tensor]) -> Iterator[tuple[str, Outputs]]:
-    """Outputs for inputs whose rows lie apart, unless the plan refuses such.
+    """Outputs for inputs whose rows lie apart, but for those of which the plan refuses such.
 
-    Also in groups that lie further apart, and in another order. They hold no number that makes
-    sense while the plan is bound: one that keeps copies keeps that. In another order a plan may
-    copy them: what is one axis for its kernels is none then.
+    Also of inputs whose groups of rows alone do, and in another order. They hold no number that
+    makes sense while the plan is bound: one that keeps copies keeps that. In another order a plan
+    may copy them: what is one axis for its kernels is none then.
     """
     for grouped, turned, said in (
-        (False, False, "apart"), (True, False, "apart in groups"), (False, True, "in another order")
+        (False, False, "apart"), (True, False, "apart by groups"), (False, True, "in another order")
     ):  # fmt: skip
         if plan.keeps_layouts or (turned and plan.in_order):
             return
-        if (apart := memory.spread(inputs, grouped=grouped, turned=turned)) is None:
-            return
-        try:
-            with contextlib.nullcontext() if turned else memory.other_bytes(apart):
-                obj = plan.plan(*apart)
-        except PlanError:
+        apart = memory.spread(inputs, grouped=grouped, turned=turned)
+        taken = _taken(plan, inputs, apart) if apart is not None else None
+        if taken is None:
             continue
+        with contextlib.nullcontext() if turned else memory.other_bytes(taken):
+            obj = plan.plan(*taken)
         memory.poison_outputs(obj)
         obj()
         yield f" of inputs whose rows lie {said}", _outputs(obj)
+
+
+def _taken(
+    plan: KernelPlan, inputs: Sequence[torch.Tensor], apart: Sequence[torch.Tensor]
+) -> list[torch.Tensor] | None:
+    """Those inputs apart that a plan takes so, beside the others; None where it takes none."""
+    found, some = [*inputs], False
+    for place, x in enumerate(apart):
+        if x.stride() == inputs[place].stride():
+            continue
+        one = [*found[:place], x, *found[place + 1 :]]
+        with contextlib.suppress(PlanError):
+            plan.plan(*one)
+            found, some = one, True
+    return found if some else None
 
 
 def with_nan(

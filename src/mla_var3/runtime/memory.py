@@ -113,8 +113,8 @@ def spread(
 
     Args:
         inputs: The inputs.
-        grouped: Whether those of one place along the first axis lie further from those of the next,
-            as in a slice along the second axis; None where no input has rows along two axes.
+        grouped: Whether instead those of one place along the first axis lie apart from those of the
+            next, as in a slice along the second axis; None where no input has rows along two axes.
         turned: Whether rows lie in the order of their last axis first, as those of a transposed
             tensor do; None where no input has rows along two axes.
     """
@@ -153,7 +153,8 @@ def _apart(
     """Rows of these extents of a memory in a wider one, as bytes [*extents, row and between]."""
     rows = whole.view(*extents, -1)
     axes = [*range(len(extents))][:: -1 if turned else 1]
-    lengths = (*(extents[i] + (grouped and i == 1) for i in axes), rows.shape[-1] + BETWEEN_ROWS)
+    between = 0 if grouped else BETWEEN_ROWS
+    lengths = (*(extents[i] + (grouped and i == 1) for i in axes), rows.shape[-1] + between)
     found = whole.new_full(lengths, 0xFF).permute(*axes, len(axes))
     found[tuple(slice(n) for n in rows.shape)] = rows
     return found

@@ -23,7 +23,7 @@ MAGNITUDES = (9, -10, 11, -8)
 #: Those of groups of 64.
 NARROW_MAGNITUDES = (9, -10, -8, 11, 10, -12, 8, 0)
 #: Sequences, query tokens, and heads.
-B, S, H = 2, 2, 16
+B, S, H = 3, 2, 16
 #: Pages and tokens of a page of both caches, and the places of lists of their tokens.
 FIRST, SECOND = (14, 6, 200), (3, 61, 40)
 #: Lists of rows, rows, places of a list, and of few lists, which are cut into parts.
@@ -182,7 +182,7 @@ def _listed(form: str, device: torch.device) -> tuple[Outputs, Outputs, tuple[in
         indices = torch.randint(1, len(keys), (B, S, places), dtype=torch.int32)
         # Of no token; the first cache's is below what the second holds.
         indices[0, 0, places // 2 : places // 2 + 2] = torch.tensor([-1, len(keys)])
-        counts = (places - 3, places // 3) if not prefix else (places, 0)
+        counts = (places - 3, places // 3, 0) if not prefix else (places, 0, places - 1)
         _forget(form, cache, indices)
         named = indices
         if form == FAR_FORM:

@@ -27,6 +27,20 @@ def test_strides_outside_a_dynamic_axis_are_dynamic_too():
     assert x.stride_multiples == (2 * 576, 576, 1)
 
 
+def test_sequences_of_a_cache_may_lie_apart_and_those_of_queries_not():
+    wide = torch.empty(2, 5, 4, 8)[:, :3]
+    assert not wide.is_contiguous()
+    whole = wide.contiguous()
+    assert signature.by_rows({"q": whole, "key": wide})[1].tensor is wide
+    for names, others in (("q", ()), ("kpe", ()), ("key", ("value",)), ("q", ("key",))):
+        with pytest.raises(PlanError, match=f"^{names} has strides .*pass a contiguous tensor"):
+            signature.by_rows({names: wide}, *([others] if others else []))
+    latent = {"q": whole, "z": wide, "kpe": wide}
+    assert [x.tensor for x in signature.by_rows(latent)] == [*latent.values()]
+    with pytest.raises(PlanError, match="z has strides"):  # Rows, and not sequences, lie apart.
+        signature.by_rows({"z": torch.empty(2, 3, 16)[..., :8]})
+
+
 def test_an_axis_of_one_element_has_the_stride_of_its_place():
     turned = torch.empty(2, 1, 8, 16).transpose(1, 2).contiguous()
     assert turned.stride(2) == 8 * 16  # What torch leaves, as that axis takes no step.

@@ -90,6 +90,8 @@ class OldPlan(L2Plan):
 class NewestTokens(RopeKernel):
     """Attention by heads on keys whose position parts lie apart by sequence."""
 
+    apart = (*RopeKernel.apart, "kpe")
+
     def views(self, q, qpe, key, value, kpe, o, lse):
         queries, keys, values, outputs = super().views(q, qpe, key, value, kpe, o, lse)
         sequences, tokens, width = kpe.shape

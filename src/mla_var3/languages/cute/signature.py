@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,14 +53,22 @@ class Dynamic:
     any_strides: int = 0
 
 
-def by_rows(tensors: Mapping[str, torch.Tensor]) -> list[Dynamic]:
+def by_rows(
+    tensors: Mapping[str, torch.Tensor], apart: Collection[str] = ("key", "value")
+) -> list[Dynamic]:
     """Tensors of any extents but the widths of their rows; LSEs, which are numbers, of any.
+
+    Args:
+        tensors: The tensors by name.
+        apart: Those whose sequences may lie apart; latents ``z`` and their ``kpe`` always may.
 
     Raises:
         PlanError: Rows of one do not lie one after the other, as kernels take them to.
     """
+    apart = ("z", "kpe") if "z" in tensors else apart
     for name, x in tensors.items():
-        if not (x.is_contiguous() or (x.ndim > 1 and len(x) and x[0].is_contiguous())):
+        whole = x[0] if name in apart and x.ndim > 1 and len(x) else x
+        if not whole.is_contiguous():
             raise PlanError(
                 f"{name} has strides {x.stride()}, and the kernel takes its rows to lie one after "
                 "the other: pass a contiguous tensor"

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 #: fp16 just holds the weight, and of the second it does not, by however much a maximum may lag.
 RUNGS = (16, 16.5, 8, 140, 9, 124, 15, 7, 12, 20, 31, 64, 100, 4, 127, 110, 10, 2, 6)
 LESS = 2.0**-13
-#: By how much where the first key alone is above: what all others weigh, each near the least that a
-#: format holds, is a good part of a long sum, and between two numbers of that format.
-FALLING = 3
+#: Where one key alone is above all others, and where that is the first.
+HIGHEST, FALLING = 2, 3
+#: By how much the first key is above: what all others weigh, each near the least that a format
+#: holds, is a good part of a long sum, and between two numbers of that format.
 FALLS = (12.4, 9.3, 16.4, 10.6, 14.7, 18.2, 7.5, 13.6)
 #: Rotary dimensions of a jump: numbers of 16 bits that together are as exact as one in fp32.
 FIRST, TERMS, BITS = 2, 3, 9

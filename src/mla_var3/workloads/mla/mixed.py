@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from mla_var3.devices import Machine
 from mla_var3.errors import PlanError
 from mla_var3.workloads.base import USUAL_TILE, Cost, option
+from mla_var3.workloads.mla import ladder
 from mla_var3.workloads.mla.costs import MIX, best_new_tokens, flash_attention_cost, mixed_cost
 from mla_var3.workloads.mla.problems import (
     HEADS,
@@ -120,13 +121,19 @@ class MixedProblem(MlaProblem):
     def edges(self) -> list[Self]:
         """Of many tokens a single one is old, or new: what work each part has shares blocks.
 
-        Scores of the others jump, over several tiles of one part. And all are new, in many pieces.
+        Scores of the others jump, over several tiles of one part. And all are new, in many pieces,
+        or one far above all others.
         """
         jumping: dict[str, Any] = {"b": 1, "h": 3, "s": 1, "t": 5 * USUAL_TILE, "jumps": 1}
         jumping |= {"dtype": "fp16"}
         few = (dataclasses.replace(self, **jumping, n=n) for n in (jumping["t"] - 1, 1))
         cut = self._pieces(n=MANY * USUAL_TILE)
-        return [*super().edges(), *few, *([dataclasses.replace(self, **cut)] if cut else ())]
+        usual = super().edges()
+        new = (
+            dataclasses.replace(one, n=one.t)
+            for one in usual if one.jumps == ladder.HIGHEST and not one.n
+        )  # fmt: skip
+        return [*usual, *few, *new, *([dataclasses.replace(self, **cut)] if cut else ())]
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
         n, t = (values.get(name, getattr(self, name)) for name in ("n", "t"))

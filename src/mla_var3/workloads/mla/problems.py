@@ -113,6 +113,8 @@ def by_sequence(shared: int = 0) -> Callable[[Reference], Reference]:
 MANY = 209
 #: As many tiles and sequences, of which 1 / INEXACT is below what it should be in fp32 and in fp16.
 INEXACT = 41
+#: Keys of 2048 tiles.
+FAR_KEYS = 2**17
 #: Sequences that multiprocessors share, and their tokens, also of a list.
 SHARED, LONG = (1, 2, 3, 5, 7, 11, 17, 33, 67), 2048
 #: Of how many places of a list one names no token, where some do.
@@ -219,7 +221,9 @@ class MlaProblem(Problem):
         that jump, large values in fp16, or values far outside its range; some are cut into many
         pieces, whose sum is outside fp16. Or one key is far above very many others, whole and in
         pieces, that weigh much together. Or sequences, or tiles of rows and pairs of them, are so
-        many that a product with 1 / their number gets some wrong.
+        many that a product with 1 / their number gets some wrong. Or the highest key is in a tile
+        of an odd place, and far above all others; or tiles of keys are so many that a product of
+        their number with a factor of 20 bits overflows.
         """
         thin, half = {"b": 1, "s": 1, "causal": False}, {"dtype": "fp16"}
         short = thin | {"h": 21, "t": 2 * USUAL_TILE - 1, "jumps": 1, **self._cut()}
@@ -234,6 +238,8 @@ class MlaProblem(Problem):
         pieces = self._pieces(**self._cut(0))
         more = {"h": 2 * len(ladder.FALLS), "jumps": ladder.FALLING, "level": 1.0}
         falling = thin | more | {"t": self.long_tail * USUAL_TILE, **self._cut(0)}
+        peak = thin | {"h": 8, "t": 4 * USUAL_TILE, "jumps": ladder.HIGHEST, **self._cut(0)}
+        far = thin | {"h": 1, "t": FAR_KEYS + 1, **self._cut(0)}
         ways: list[list[dict[str, Any]]] = [
             [{"b": 1, "h": 5, "s": 141, "t": 270, **self._cut(), "causal": True, "level": TINY}],
             [short | half, short],
@@ -247,6 +253,8 @@ class MlaProblem(Problem):
             [pieces and pieces | {"level": LEVEL} | half, pieces],
             [halves],
             [falling | half, falling],
+            [peak],
+            [far],
             [pieces and pieces | more | half, pieces and pieces | more],
             [low],
             [{"b": INEXACT, "h": 2, "s": 1, "t": USUAL_TILE + 1, "causal": False, **self._cut(0)}],
@@ -300,7 +308,7 @@ class MlaProblem(Problem):
 
     def in_turn(self, rows: int) -> Self | None:
         """Three sequences of five tiles of keys, of which the last raises maxima."""
-        return dataclasses.replace(self, b=3, h=rows, s=1, t=5 * USUAL_TILE, jumps=2)
+        return dataclasses.replace(self, b=3, h=rows, s=1, t=5 * USUAL_TILE, jumps=ladder.HIGHEST)
 
     def tolerance(self, output: str) -> Tolerance:
         beyond = max(abs(self.shift) - FAR, 0.0)
