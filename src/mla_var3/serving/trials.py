@@ -244,8 +244,8 @@ def _paged(
     """A dense call over pages in fp8, of which one is of no sequence; causal."""
     pages, page = cache.shape[:2]
     order = torch.randperm(pages - 1).int() + 1
-    table = torch.stack([order, order.flip(0)])
-    lengths = (page * (pages - 1) - 1, page + 1)
+    table = torch.stack([order, order.flip(0), order])
+    lengths = (page * (pages - 1) - 1, page + 1, S)
     cache[0] = 0x7F
     o, lse = flashmla.flash_mla_with_kvcache(
         q.to(device), cache.to(device), table.to(device),
