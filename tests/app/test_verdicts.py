@@ -101,6 +101,21 @@ def test_what_a_verdict_rests_on_is_all_in_the_key(version, monkeypatch, tmp_pat
     }  # fmt: skip
 
 
+def test_a_figure_of_a_device_is_of_the_code(version, monkeypatch, tmp_path):
+    """Plans size grids by it."""
+    monkeypatch.setattr(verdicts, "__file__", str(tmp_path / "app" / "verdicts.py"))
+    file = tmp_path / "conf" / "device.toml"
+    file.parent.mkdir()
+    found = []
+    for text in ("sm_count = 132", "sm_count = 78"):
+        file.write_text(text)
+        found.append(verdicts.rests_on(version))
+    assert {name for name in found[0] if found[0][name] != found[1][name]} == {"code"}
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_bytes(b"1")
+    assert verdicts.rests_on(version) == found[1]
+
+
 def test_every_part_of_every_plan_is_told():
     """A key holds the text of plans: a part that has none would be taken for the same."""
     for version in registry.versions():

@@ -31,6 +31,7 @@ from mla_var3.runtime.registry import Version
 #: Part of every key: raise it when an entry changes its meaning.
 _FORM = 1
 _FILE = "outcomes.json"
+_LEFT = {"__pycache__", "node_modules"}
 #: Variables by which what is installed behaves otherwise.
 _VARIABLES = ("CUDA_", "CUTE_", "CUTLASS_", "TILE", "TORCH_", "TRITON_")
 
@@ -89,7 +90,8 @@ def rests_on(version: Version, *, whole: bool = False) -> dict[str, Any]:
 
 
 def _told(folder: Path) -> str:
-    files = (p for p in sorted(folder.rglob("*.py")) if "node_modules" not in p.parts)
+    """Of each file below a folder, figures of devices among them; not of what others leave."""
+    files = (p for p in sorted(folder.rglob("*")) if not _LEFT & {*p.parts} and p.is_file())
     return key_of({relative(file, folder): blob_of(file) for file in files})
 
 
