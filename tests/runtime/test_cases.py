@@ -138,7 +138,7 @@ def test_problems_at_edges_are_run_on_few_multiprocessors_too():
     few = [one for one in found if one.target.sm_count == 3]
     edges = {one.slug() for one in plan.edges()} & {one.slug() for one in found}
     assert {one.slug() for one in few} == edges
-    assert min(one.old_tokens for one in few) == 1, "whose share of three is far below one"
+    assert 1 in {one.old_tokens for one in few}, "whose share of three is far below one"
 
 
 @pytest.mark.parametrize(

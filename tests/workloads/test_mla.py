@@ -431,10 +431,28 @@ def test_at_an_edge_one_key_lacks_and_scores_are_far_below_zero(plan_class):
 
 
 def test_at_edges_a_single_token_of_many_is_old_or_new():
-    old, new = MIXED().edges()[-2:]
-    assert (old.old_tokens, old.causal) == (1, False)
-    assert (new.new_tokens, new.causal) == (1, False)
+    found = MIXED().edges()
+    (old,) = (one for one in found if one.old_tokens == 1)
+    (new,) = (one for one in found if one.new_tokens == 1)
+    assert {old.causal, new.causal} == {False}
     assert min(old.n, new.old_tokens) > 4 * 64
+
+
+@pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED, PREFIX])
+def test_at_an_edge_one_key_of_an_odd_tile_is_far_above_all_others(plan_class):
+    found = [one for one in plan_class().edges() if one.jumps == ladder.HIGHEST]
+    assert {getattr(one, "n", 0) for one in found} == {0, *([256] if plan_class is MIXED else [])}
+    for plan in found:
+        assert max(ladder.RUNGS[: -(-plan.h // 2)]) > 128, "which no weight in fp32 holds"
+        (place,) = ladder.second_half(plan.t, plan.jumps).nonzero().flatten().tolist()
+        assert [place // tile % 2 for tile in (64, 128)] == [1, 1]
+
+
+@pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED, PREFIX])
+def test_at_an_edge_keys_are_more_tiles_than_a_product_with_20_bits_holds(plan_class):
+    (far,) = [one for one in plan_class().edges() if one.t > 2**17]
+    assert -(-far.t // 64) * 2**20 > 2**31
+    assert far.b * far.h * far.s == 1
 
 
 @pytest.mark.parametrize("plan_class", [LATENT, DECOMPRESSED, MIXED, PREFIX])
