@@ -333,7 +333,8 @@ def _run(
     found = {n: place.kept() for n, place in enumerate(places)}
     there = {n: outcomes for n, outcomes in found.items() if outcomes is not None}
     todo = {n: one for n, one in enumerate(work) if n not in there}
-    return _in_order(_side_by_side(todo, [modules[n] for n in todo], workers), there, places)
+    runs = _side_by_side(todo, [modules[n] for n in todo], workers)
+    return _in_order(runs, there, places, len(work))
 
 
 def _side_by_side(
@@ -355,23 +356,20 @@ def _in_order(
     runs: Generator[tuple[int, Ended[list[CheckOutcome] | HyperMlaError]], None, None],
     there: dict[int, list[CheckOutcome]],
     places: Sequence[Place],
+    count: int,
 ) -> Iterator[CheckOutcome]:
     """Outcomes in the order of groups, each when those before it are there, as some are already."""
-    next_ = 0
     with contextlib.closing(runs):  # What still runs ends at once, whoever keeps the error.
-        while next_ in there:
-            yield from there.pop(next_)
-            next_ += 1
-        for number, end in runs:
-            answer = _answer(end, "checking")
-            if isinstance(answer, HyperMlaError):
-                raise answer
-            if places:
-                places[number].keep(answer)
-            there[number] = answer
-            while next_ in there:
-                yield from there.pop(next_)
-                next_ += 1
+        for place in range(count):
+            while place not in there:
+                number, end = next(runs)
+                answer = _answer(end, "checking")
+                if isinstance(answer, HyperMlaError):
+                    raise answer
+                if places:
+                    places[number].keep(answer)
+                there[number] = answer
+            yield from there.pop(place)
 
 
 def _answer(end: Ended[_Answer], doing: str) -> _Answer:

@@ -129,10 +129,8 @@ class MixedProblem(MlaProblem):
         few = (dataclasses.replace(self, **jumping, n=n) for n in (jumping["t"] - 1, 1))
         cut = self._pieces(n=MANY * USUAL_TILE)
         usual = super().edges()
-        new = (
-            dataclasses.replace(one, n=one.t)
-            for one in usual if one.jumps == ladder.HIGHEST and not one.n
-        )  # fmt: skip
+        highest = (one for one in usual if one.jumps == ladder.HIGHEST)
+        new = (dataclasses.replace(one, n=one.t) for one in highest)
         return [*usual, *few, *new, *([dataclasses.replace(self, **cut)] if cut else ())]
 
     def _fitted(self, values: dict[str, Any]) -> dict[str, Any]:
