@@ -38,7 +38,8 @@ class Plan:
 
 
 def cases() -> bytes:
-    return pickle.dumps([SimpleNamespace(plan=Plan(name)) for name in CODE])
+    named = [SimpleNamespace(plan=Plan(name), build=None) for name in CODE]
+    return pickle.dumps(named)
 
 
 class Choices:

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import os
 import pickle
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ from mla_var3.languages.base import Choices
 from mla_var3.runtime.cases import Case
 from mla_var3.runtime.registry import Version
 
-#: Seconds that a version may take as it is, and with all of its wrong kernels.
-TIMEOUT_S, ALL_S = 1800.0, 20000.0
+#: Seconds that a version may take with all of its wrong kernels.
+ALL_S = 20000.0
 #: Seconds that a wrong kernel may take beyond four times what the version takes.
 LONGER_S = 60.0
 
@@ -93,41 +94,62 @@ def _all(
         edited.play(file, f"{choices.written(inputs.read_text(file), those)}# {log}\n")
     choices.play(log)
     found: list[Case] = pickle.loads(cases)
-    # By problem the numbers that its code can choose, and how long all took, compiles included.
-    work = functools.partial(_as_it_is, todo[0].version, found, choices)
-    held, seconds = alone(work, folder, TIMEOUT_S, "it was not run")
+    version = todo[0].version
+    _compile(version, found, folder)
+    runs = _as_it_is(version, found, choices)  # Forks find all kernels lowered.
     kinds, every = choices.kinds(log), frozenset(range(len(todo)))
     own = frozenset(n for n in every if "other" in kinds.get(n, ()))
-    chosen = frozenset().union(*held) - own
+    chosen = frozenset().union(*(run.numbers for run in runs)) - own
     verdicts: dict[int, str | None] = dict.fromkeys(every - kinds.keys())
-    runs = {
-        n: functools.partial(_one, todo[n].version, n, found, held, choices) for n in sorted(chosen)
-    }
-    for number, said in _chosen(runs, LONGER_S + 4 * seconds, folder):
+    work = {n: functools.partial(_one, version, n, runs, choices) for n in sorted(chosen)}
+    timeout = LONGER_S + 4 * sum(run.seconds for run in runs)
+    for number, said in _chosen(work, timeout, folder):
         verdicts[number] = said
         tell(number, said)
     return Chosen(verdicts, every - own - chosen - verdicts.keys(), own)
 
 
-def _as_it_is(version: Version, cases: Sequence[Case], choices: Choices) -> list[frozenset[int]]:
+@dataclass(frozen=True)
+class _Run:
+    """A problem with nothing chosen: the numbers that its code can choose, and how long it took."""
+
+    case: Case
+    numbers: frozenset[int]
+    seconds: float
+
+
+def _compile(version: Version, cases: Sequence[Case], folder: Path) -> None:
+    """Have the kernels of each build compiled, side by side, before they are run one by one."""
+    apart = folder / "builds"
+    apart.mkdir()
+    firsts = {case.build: functools.partial(of_case, version, case) for case in reversed(cases)}
+    runs = forked.run(
+        firsts, folder=apart, workers=os.cpu_count() or 1, timeout=ALL_S, explain=sentence
+    )
+    for _ in runs:
+        pass  # What is wrong with one, it shows again.
+
+
+def _as_it_is(version: Version, cases: Sequence[Case], choices: Choices) -> list[_Run]:
     """Run the problems with nothing chosen, which all have to pass."""
     found = []
     for case in cases:
         choices.take(None)
+        began = time.monotonic()
         if (said := of_case(version, case)) is not None:
             what = said.refusal or f"{case.plan.slug()} is wrong"
             raise HyperMlaError(f"{version.key} with choices in its sources: {what}")
-        found.append(choices.taken())
+        found.append(_Run(case, choices.taken(), time.monotonic() - began))
     return found
 
 
 def _chosen(
-    runs: Mapping[int, Callable[[Counter[str]], Judged]], timeout: float, folder: Path
+    todo: Mapping[int, Callable[[Counter[str]], Judged]], timeout: float, folder: Path
 ) -> Iterator[tuple[int, str | None]]:
     """What the problems say of those that can be chosen."""
     kills, apart = Counter[str](), folder / "each"
     apart.mkdir()
-    work = {number: functools.partial(one, kills) for number, one in runs.items()}
+    work = {number: functools.partial(one, kills) for number, one in todo.items()}
     for number, ended in forked.run(
         work, folder=apart, workers=os.cpu_count() or 1, timeout=timeout, explain=sentence
     ):
@@ -141,15 +163,14 @@ def _chosen(
 def _one(
     version: Version,
     number: int,
-    cases: Sequence[Case],
-    held: Sequence[frozenset[int]],
+    runs: Sequence[_Run],
     choices: Choices,
     kills: Counter[str],
 ) -> Judged:
-    """What the problems say of one that is chosen, those first that have shown others."""
+    """What the problems say of one that is chosen: those first that have shown others, and fast."""
     choices.take(number)
-    mine = [case for case, numbers in zip(cases, held, strict=True) if number in numbers]
-    for case in sorted(mine, key=lambda case: -(kills[case.plan.slug()] // KILLS)):
-        if (said := of_case(version, case)) is not None:
-            return dataclasses.replace(said, slug=case.plan.slug())
+    mine = [run for run in runs if number in run.numbers]
+    for run in sorted(mine, key=lambda r: (-(kills[r.case.plan.slug()] // KILLS), r.seconds)):
+        if (said := of_case(version, run.case)) is not None:
+            return dataclasses.replace(said, slug=run.case.plan.slug())
     return Judged(None)

@@ -29,7 +29,7 @@ from mla_var3.gpuless.ptx import parse
 from mla_var3.gpuless.scripts import Ended
 
 #: Kernels that are kept lowered, for emulations that launch them again.
-PROGRAMS = 8
+PROGRAMS = 64
 
 
 class Call(Protocol):

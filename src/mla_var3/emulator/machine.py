@@ -160,6 +160,7 @@ class Machine:
             "shared_window": row(self.cta << 24),
             "cluster_nctarank": row(self.ctas),
             "is_explicit_cluster": row(self.ctas > 1),
+            "envreg0": row(self.options.environment),
         }
         out |= {name: row(0) for name in ZERO}
         for i, mask in enumerate(("eq", "le", "lt", "ge", "gt")):

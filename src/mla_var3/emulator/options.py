@@ -142,6 +142,7 @@ class Options:
         stop: A Python line at which to print who is where, barriers and tiles.
         fill: The byte that shared memory holds before anything has written it.
         compiled: A compiler of tiles made the kernel: no author could have placed its fences.
+        environment: What ``%envreg0`` holds, a register that drivers define.
     """
 
     checks: bool = True
@@ -157,6 +158,7 @@ class Options:
     stop: Stop | None = None
     fill: int = 0xA5
     compiled: bool = False
+    environment: int = 0
 
     @property
     def schedule(self) -> str:

@@ -65,9 +65,10 @@ class Deriver(ABC):
             if (number := numbers.get(edit)) is None:
                 continue
             changed = [(node, put)]
-            if isinstance(node, ast.Tuple):  # Two indices change places.
-                one, other = node.elts
-                changed = [(one, self.text(other)), (other, self.text(one))]
+            inside = node.elts if isinstance(node, ast.Tuple) else []
+            swapped = inside[::-1]
+            if inside and put == ", ".join(map(self.text, swapped)):  # Two indices change places.
+                changed = [(x, self.text(y)) for x, y in zip(inside, swapped, strict=True)]
             for part, instead in changed:
                 plain = ast.unparse(ast.parse(instead, mode="eval"))
                 puts.setdefault(self._span(part), []).append((number, plain))

@@ -15,7 +15,7 @@ import pytest
 
 from mla_var3 import forked
 from mla_var3.languages.cute import choices
-from mla_var3.languages.cute.choices import FIRST, CuteChoices, chosen, numbers
+from mla_var3.languages.cute.choices import FIRST, CuteChoices, numbers
 from mla_var3.languages.cute.mutants import Deriver
 from mla_var3.languages.deriving import CHOICE
 from tests.languages.cute.conftest import needs_dsl
@@ -74,24 +74,34 @@ def test_a_source_holds_only_the_edits_that_are_wanted() -> None:
     assert f"{CHOICE}(5, rows + first, lambda: rows)" in text
 
 
-PTX = f"mov.b32 %r7, {FIRST + 3};\nmov.b32 %r12, {FIRST + 11};\nmov.b32 %r1, 7;\n"
+def test_an_index_of_several_is_no_pair_that_changes_places() -> None:
+    source = "@cute.jit\ndef kept(x, r, j):\n    return x[(None, r, None), j]\n"
+    edits = [one.edit for one in Deriver(source).mutants()]
+    text = CuteChoices().written(source, {edit: n for n, edit in enumerate(edits)})
+    assert text.count(CHOICE) == len(edits) + sum("swapped" in edit for edit in edits)
 
 
-def test_one_flag_is_set_and_nothing_else_is_touched() -> None:
+PTX = "".join(
+    f"setp.eq.u32 chosen, %r1, {value};\n" for value in (FIRST + 3, FIRST + 11, FIRST + 3, 7)
+)
+
+
+def test_a_process_notes_what_it_could_choose_and_says_what_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert numbers(PTX) == {3, 11}
-    assert chosen(PTX, 11) == "mov.b32 %r7, 0;\nmov.b32 %r12, 1;\nmov.b32 %r1, 7;\n"
-    assert chosen(PTX, None) == "mov.b32 %r7, 0;\nmov.b32 %r12, 0;\nmov.b32 %r1, 7;\n"
-
-
-def test_a_process_that_plays_nothing_changes_no_ptx(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choices.settled(PTX) == PTX
     monkeypatch.setattr(choices, "_playing", None)
+    choices.note(PTX)
+    assert choices.environment() == 0
     taking = CuteChoices()
     taking.take(3)
-    assert choices.settled(PTX) == chosen(PTX, 3)
-    assert taking.taken() == {3, 11}
-    taking.take(None)
     assert taking.taken() == frozenset()
+    choices.note(PTX)
+    assert (taking.taken(), choices.environment()) == ({3, 11}, FIRST + 3)
+    taking.take(0)
+    assert (taking.taken(), choices.environment()) == (frozenset(), FIRST)
+    taking.take(None)
+    assert choices.environment() == 0
 
 
 def test_kinds_are_those_of_every_place(tmp_path: Path) -> None:
@@ -141,8 +151,11 @@ class Sums:
         total = Float32(0.0)
         for j in cutlass.range(count, unroll=1):
             total = total + x[row, j]
+        held = cute.make_rmem_tensor(2, Float32)
+        kept = cute.make_tensor(held.iterator + 1, cute.make_layout(1))
+        kept[0] = total
         if cute.arch.thread_idx()[0] < 4:
-            y[row, 0] = total
+            y[row, 0] = held[1]
             for column in range_constexpr(1, self.width):
                 y[row, column] = x[row, self.width - 1 - column]
 '''
@@ -195,6 +208,7 @@ def test_what_is_chosen_in_one_build_is_what_a_build_of_its_own_gives(
         "(cute.arch.block_idx()[0] * 4)",
         "kernel: dropped operand: total + x[row, j] -> (total)",
         "kernel: dropped operand: self.width - 1 -> (self.width)",
+        "kernel: dropped operand: held.iterator + 1 -> (held.iterator)",
     ]
     whole = CuteChoices().written(KERNEL, {edit: n for n, edit in enumerate(wanted)})
     as_it_is, *together = own_process(whole, (None, 0, 1, 2))
@@ -203,4 +217,4 @@ def test_what_is_chosen_in_one_build_is_what_a_build_of_its_own_gives(
     assert as_it_is == own_process(KERNEL, (None,))[0]
     assert len({str(one) for one in (as_it_is, *alone)}) == 4
     kinds = CuteChoices().kinds(tmp_path / "kinds")
-    assert kinds == {0: {"run"}, 1: {"run"}, 2: {"run"}, 3: {"other"}}
+    assert kinds == {0: {"run"}, 1: {"run"}, 2: {"run"}, 3: {"other"}, 4: {"other"}}

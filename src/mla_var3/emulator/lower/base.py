@@ -42,7 +42,7 @@ SPECIAL = {
     for name in (
         *("%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid"),
         *("%dynamic_smem_size", "%total_smem_size", "%is_explicit_cluster"),
-        *("%cluster_ctarank", "%cluster_nctarank"),
+        *("%cluster_ctarank", "%cluster_nctarank", "%envreg0"),
         *("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo"),
         *(f"%lanemask_{test}" for test in ("eq", "le", "lt", "ge", "gt")),
         *(

@@ -1,14 +1,16 @@
-"""One compile for many wrong kernels: an edit of a run-time value is chosen by a constant of PTX.
+"""One compile for many wrong kernels: an edit of a run-time value is chosen as a kernel is run.
 
-A source is written with ``deriving.CHOICE`` for each edit. While the DSL
-traces it, a choice between two run-time values becomes a selection by a flag, a constant that the
-compiler cannot see through. So the PTX holds them all, and ``chosen`` sets one flag in its text.
+A source is written with ``deriving.CHOICE`` for each edit. While the DSL traces it, a choice
+between two run-time values becomes a selection: the edited one is taken where the register
+``%envreg0`` holds the edit's number. So one PTX holds them all, and who runs it names one.
 What the DSL knows while it traces can only be edited by a compile of its own.
 """
 
 from __future__ import annotations
 
 import builtins
+import functools
+import math
 import os
 import re
 from collections import defaultdict
@@ -20,11 +22,12 @@ from typing import Any
 from mla_var3.languages.cute.mutants import Deriver
 from mla_var3.languages.deriving import CHOICE
 
-#: What the flag of number 0 is before it is set: no kernel has such a constant.
+#: What the register holds for number 0: no kernel compares with such a constant.
 FIRST = 0x5AD00000
 #: How many numbers there may be.
 MOST = 1 << 16
-_FLAG = re.compile(r"mov\.b32 (%r\d+), (\d+);")
+#: Of PTX, what compares the register with a number's constant.
+_FLAG = re.compile(r"setp\.eq\.u32 [^;]*, (\d+);")
 
 #: What a choice was between: two run-time values, the same constant twice, or anything else.
 RUN, SAME, OTHER = "run", "same", "other"
@@ -73,30 +76,22 @@ class CuteChoices:
         return {number: frozenset(those) for number, those in found.items()}
 
 
-def settled(text: str) -> str:
-    """A PTX text as this process chooses; as it is in processes that choose nothing."""
-    if _playing is None:
-        return text
-    _playing.seen |= numbers(text)
-    return chosen(text, _playing.number)
+def note(text: str) -> None:
+    """Note which edits a PTX text that runs can choose; nothing in processes that choose none."""
+    if _playing is not None:
+        _playing.seen |= numbers(text)
 
 
+def environment() -> int:
+    """What ``%envreg0`` is to hold here: 0 where no edit is chosen."""
+    return 0 if _playing is None or _playing.number is None else FIRST + _playing.number
+
+
+@functools.lru_cache(maxsize=64)  # Every launch of a kernel asks.
 def numbers(text: str) -> frozenset[int]:
-    """The numbers that a PTX text has a flag of."""
-    places = (int(value) - FIRST for _, value in _FLAG.findall(text))
+    """The numbers of the edits that a PTX text can choose."""
+    places = (int(value) - FIRST for value in _FLAG.findall(text))
     return frozenset(number for number in places if 0 <= number < MOST)
-
-
-def chosen(text: str, number: int | None) -> str:
-    """A PTX text with one edit chosen; as the source was, where the number is None."""
-
-    def flag(match: re.Match[str]) -> str:
-        place = int(match[2]) - FIRST
-        if not 0 <= place < MOST:
-            return match[0]
-        return f"mov.b32 {match[1]}, {int(place == number)};"
-
-    return _FLAG.sub(flag, text)
 
 
 class _Chooser:
@@ -117,7 +112,7 @@ class _Chooser:
             if _is_constant(original, edited):
                 kind = SAME
             elif _of_run_time(original) and _in_kernel() and (made := _selection(original, edited)):
-                kind, result = RUN, made(_flag(FIRST + number))
+                kind, result = RUN, made(_flag(number))
         except Exception:  # noqa: BLE001  # Whoever refuses the edit does so in a compile of its own.
             pass
         self._note(number, kind)
@@ -156,11 +151,14 @@ def _of_run_time(value: Any) -> bool:
 def _selection(original: Any, edited: Any) -> Callable[[Any], Any] | None:
     """What makes the run-time value of two, given the flag; None where there is none."""
     from cutlass.base_dsl.typing import Numeric
+    from cutlass.cute import AddressSpace
     from cutlass.cute.tensor import TensorSSA
     from cutlass.cute.typing import Pointer
 
     if isinstance(original, Pointer):
-        if not isinstance(edited, Pointer) or original.dtype is not edited.dtype:
+        # Registers have no addresses, and those of Tensor Memory do not count bytes.
+        is_alike = isinstance(edited, Pointer) and original.dtype is edited.dtype
+        if not is_alike or original.memspace not in (AddressSpace.gmem, AddressSpace.smem):
             return None
         return lambda flag: _pointer(flag, original, edited)
     if isinstance(original, TensorSSA):
@@ -184,18 +182,26 @@ def _either(flag: Any, original: Any, edited: Any) -> Any:
 
 
 def _pointer(flag: Any, original: Any, edited: Any) -> Any:
-    """A place so far beyond the edited one as the original is, or not."""
-    apart = (original.toint() - edited.toint()) // (original.dtype.width // 8)
+    """A place so far beyond the edited one as the original is, or not; aligned as both are."""
+    from cutlass import cute
+
+    size = original.dtype.width // 8
+    apart = (original.toint() - edited.toint()) // size
     kind = type(apart)
-    return edited + kind(_either(flag, apart.ir_value(), kind(0).ir_value()))
+    moved = kind(_either(flag, apart.ir_value(), kind(0).ir_value()))
+    step = math.gcd(original.alignment, edited.alignment) // size
+    return edited + (cute.assume(moved, divby=step) if step > 1 else moved)
 
 
-def _flag(value: int) -> Any:
-    """Whether the constant is set, which no compiler can know."""
+def _flag(number: int) -> Any:
+    """Whether an edit is chosen, which no compiler can know."""
     from cutlass import Int32
     from cutlass._mlir.dialects import llvm
 
-    asm = f"mov.b32 $0, {value};"
+    asm = (
+        "{ .reg .pred chosen; mov.b32 $0, %envreg0; "
+        f"setp.eq.u32 chosen, $0, {FIRST + number}; selp.b32 $0, 1, 0, chosen; }}"
+    )
     said = llvm.inline_asm(Int32.mlir_type, [], asm, "=r", has_side_effects=False)
     return (Int32(said) != Int32(0)).ir_value()
 

@@ -99,6 +99,7 @@ def execute(
         jobs=JOBS,
         counting="full" if counts_conflicts() else "basic",
         model=DEFAULT if known else FENCED,
+        environment=choices.environment(),
     )
     compiled, run = emulate(name, host, arguments, unwritten, options)
     given = facts_of_arguments(name, host, arguments)
@@ -160,7 +161,8 @@ def call(
 
     if compiled.error is not None:
         raise ToolchainError(f"{name} cannot be compiled: {compiled.error}")
-    text = choices.settled(_named_here(compiled.files[PTX].decode()))
+    text = _named_here(compiled.files[PTX].decode())
+    choices.note(text)
     module = compiled.files[HOST].decode()
     for tensor in filter(_is_tensor, signature.runtime_values(arguments)):
         run.own(tensor)
