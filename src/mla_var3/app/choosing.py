@@ -111,10 +111,18 @@ def _all(
 
 @dataclass(frozen=True)
 class _Run:
-    """A problem with nothing chosen: the numbers that its code can choose, and how long it took."""
+    """A problem with nothing chosen, and how long it took.
+
+    Attributes:
+        case: The problem.
+        numbers: Those that its code can choose.
+        differing: Those of them that may change what it gives.
+        seconds: Wall time.
+    """
 
     case: Case
     numbers: frozenset[int]
+    differing: frozenset[int]
     seconds: float
 
 
@@ -139,7 +147,8 @@ def _as_it_is(version: Version, cases: Sequence[Case], choices: Choices) -> list
         if (said := of_case(version, case)) is not None:
             what = said.refusal or f"{case.plan.slug()} is wrong"
             raise HyperMlaError(f"{version.key} with choices in its sources: {what}")
-        found.append(_Run(case, choices.taken(), time.monotonic() - began))
+        seconds = time.monotonic() - began
+        found.append(_Run(case, choices.taken(), choices.differing(), seconds))
     return found
 
 
@@ -169,7 +178,7 @@ def _one(
 ) -> Judged:
     """What the problems say of one that is chosen: those first that have shown others, and fast."""
     choices.take(number)
-    mine = [run for run in runs if number in run.numbers]
+    mine = [run for run in runs if number in run.differing]
     for run in sorted(mine, key=lambda r: (-(kills[r.case.plan.slug()] // KILLS), r.seconds)):
         if (said := of_case(version, run.case)) is not None:
             return dataclasses.replace(said, slug=run.case.plan.slug())

@@ -128,6 +128,9 @@ class Choices(Protocol):
     def taken(self) -> frozenset[int]:
         """Numbers of those edits that were in what ran since one was chosen."""
 
+    def differing(self) -> frozenset[int]:
+        """Those of them that may change what ran: for the others it gave the same without them."""
+
     def kinds(self, log: Path) -> Mapping[int, frozenset[str]]:
         """By number what the edit was of wherever it was compiled: ``run``, ``same``, ``other``.
 

@@ -15,10 +15,12 @@ import pytest
 
 from mla_var3 import forked
 from mla_var3.languages.cute import choices
-from mla_var3.languages.cute.choices import FIRST, CuteChoices, numbers
+from mla_var3.languages.cute.choices import CuteChoices
 from mla_var3.languages.cute.mutants import Deriver
+from mla_var3.languages.cute.selections import FIRST
 from mla_var3.languages.deriving import CHOICE
 from tests.languages.cute.conftest import needs_dsl
+from tests.languages.cute.test_selections import HEAD, asks
 
 SOURCE = '''
 class cute:
@@ -81,15 +83,16 @@ def test_an_index_of_several_is_no_pair_that_changes_places() -> None:
     assert text.count(CHOICE) == len(edits) + sum("swapped" in edit for edit in edits)
 
 
-PTX = "".join(
-    f"setp.eq.u32 chosen, %r1, {value};\n" for value in (FIRST + 3, FIRST + 11, FIRST + 3, 7)
+#: Number 3 does more than select, and number 11 only that.
+PTX = (
+    f"{HEAD}{asks(1, 3)}{asks(2, 11)}or.b32 %r10, %r1, 4;\n"
+    "setp.eq.b32 %p2, %r2, 0;\nselp.b32 %r8, 1, 2, %p2;\nret;\n}\n"
 )
 
 
 def test_a_process_notes_what_it_could_choose_and_says_what_it_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert numbers(PTX) == {3, 11}
     monkeypatch.setattr(choices, "_playing", None)
     choices.note(PTX)
     assert choices.environment() == 0
@@ -98,6 +101,7 @@ def test_a_process_notes_what_it_could_choose_and_says_what_it_does(
     assert taking.taken() == frozenset()
     choices.note(PTX)
     assert (taking.taken(), choices.environment()) == ({3, 11}, FIRST + 3)
+    assert taking.differing() == {3}  # Of the other one, a run says so.
     taking.take(0)
     assert (taking.taken(), choices.environment()) == (frozenset(), FIRST)
     taking.take(None)
@@ -147,6 +151,7 @@ class Sums:
     @cute.kernel
     def kernel(self, x: cute.Tensor, y: cute.Tensor, count: Int32):
         lane = cute.arch.thread_idx()[0] % 4
+        lane = cutlass.min(lane, count)
         row = cute.arch.block_idx()[0] * 4 + lane
         total = Float32(0.0)
         for j in cutlass.range(count, unroll=1):
@@ -165,7 +170,7 @@ class Sums:
 def own_process(tmp_path: Path) -> Callable[..., Any]:
     """Runs the kernel of a text in a process of its own, as the judge of wrong kernels does."""
 
-    def of(text: str, numbers: tuple[int | None, ...]) -> list[tuple[list[float], int]]:
+    def of(text: str, numbers: tuple[int | None, ...]) -> list[Any]:
         name = f"sums_{zlib.crc32(text.encode())}"
         # What is kept of an earlier run of the test would not trace it again.
         (tmp_path / f"{name}.py").write_text(f"{text}# {tmp_path}\n")
@@ -179,7 +184,7 @@ def own_process(tmp_path: Path) -> Callable[..., Any]:
 
 def _sums(
     folder: Path, name: str, chosen_: tuple[int | None, ...]
-) -> list[tuple[list[float], int]]:
+) -> list[tuple[list[float], int, frozenset[int]]]:
     import torch
 
     from mla_var3.languages.cute import emulation
@@ -192,7 +197,8 @@ def _sums(
         choosing.take(number)
         x, y = torch.arange(32.0).reshape(8, 4), torch.zeros(8, 4)
         done = emulation.execute("sums", host, (x, y, 3), (y,))
-        found.append((torch.nan_to_num(y).flatten().tolist(), len(done.diagnostics)))
+        values = torch.nan_to_num(y).flatten().tolist()
+        found.append((values, len(done.diagnostics), choosing.differing()))
     return found
 
 
@@ -209,12 +215,16 @@ def test_what_is_chosen_in_one_build_is_what_a_build_of_its_own_gives(
         "kernel: dropped operand: total + x[row, j] -> (total)",
         "kernel: dropped operand: self.width - 1 -> (self.width)",
         "kernel: dropped operand: held.iterator + 1 -> (held.iterator)",
+        "kernel: dropped bound: cutlass.min(lane, count) -> (lane)",
     ]
     whole = CuteChoices().written(KERNEL, {edit: n for n, edit in enumerate(wanted)})
-    as_it_is, *together = own_process(whole, (None, 0, 1, 2))
-    alone = [own_process(mutants[edit].text, (None,))[0] for edit in wanted[:3]]
+    runs = own_process(whole, (None, 0, 1, 2))
+    as_it_is, *together = [run[:2] for run in runs]
+    alone = [own_process(mutants[edit].text, (None,))[0][:2] for edit in wanted[:3]]
     assert together == alone
-    assert as_it_is == own_process(KERNEL, (None,))[0]
+    assert as_it_is == own_process(KERNEL, (None,))[0][:2]
+    # No lane is beyond the count, so that the bound of number 5 changes nothing.
+    assert runs[0][2] == {0, 1, 2}
     assert len({str(one) for one in (as_it_is, *alone)}) == 4
     kinds = CuteChoices().kinds(tmp_path / "kinds")
-    assert kinds == {0: {"run"}, 1: {"run"}, 2: {"run"}, 3: {"other"}, 4: {"other"}}
+    assert kinds == {0: {"run"}, 1: {"run"}, 2: {"run"}, 3: {"other"}, 4: {"other"}, 5: {"run"}}

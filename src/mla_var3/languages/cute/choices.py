@@ -2,7 +2,8 @@
 
 A source is written with ``deriving.CHOICE`` for each edit. While the DSL traces it, a choice
 between two run-time values becomes a selection: the edited one is taken where the register
-``%envreg0`` holds the edit's number. So one PTX holds them all, and who runs it names one.
+``%envreg0`` holds the edit's number. So one PTX holds them all, and who runs it names one; as long
+as the two values of a selection are the same, its edit changes nothing, and need not be run.
 What the DSL knows while it traces can only be edited by a compile of its own.
 """
 
@@ -12,22 +13,21 @@ import builtins
 import functools
 import math
 import os
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mla_var3.emulator.emulation import PROGRAMS
+from mla_var3.emulator.lower.base import FAMILIES, Op
+from mla_var3.emulator.lower.moves import selp
+from mla_var3.emulator.program import Program
+from mla_var3.gpuless.ptx import bits, parse
+from mla_var3.languages.cute import selections
 from mla_var3.languages.cute.mutants import Deriver
+from mla_var3.languages.cute.selections import FIRST
 from mla_var3.languages.deriving import CHOICE
-
-#: What the register holds for number 0: no kernel compares with such a constant.
-FIRST = 0x5AD00000
-#: How many numbers there may be.
-MOST = 1 << 16
-#: Of PTX, what compares the register with a number's constant.
-_FLAG = re.compile(r"setp\.eq\.u32 [^;]*, (\d+);")
 
 #: What a choice was between: two run-time values, the same constant twice, or anything else.
 RUN, SAME, OTHER = "run", "same", "other"
@@ -40,10 +40,12 @@ class _Playing:
     Attributes:
         number: The edit that is chosen; None where none is.
         seen: Numbers of edits that were in what ran.
+        differ: Those of them that gave another value, or may have.
     """
 
     number: int | None = None
     seen: set[int] = field(default_factory=set)
+    differ: set[int] = field(default_factory=set)
 
 
 #: None in processes whose sources make no choices.
@@ -60,6 +62,7 @@ class CuteChoices:
         global _playing
         _playing = _Playing()
         setattr(builtins, CHOICE, _Chooser(log))
+        FAMILIES["selp"] = _compared
 
     def take(self, number: int | None) -> None:
         global _playing
@@ -67,6 +70,9 @@ class CuteChoices:
 
     def taken(self) -> frozenset[int]:
         return frozenset(_playing.seen) if _playing else frozenset()
+
+    def differing(self) -> frozenset[int]:
+        return frozenset(_playing.differ) if _playing else frozenset()
 
     def kinds(self, log: Path) -> Mapping[int, frozenset[str]]:
         found: dict[int, set[str]] = defaultdict(set)
@@ -79,19 +85,42 @@ class CuteChoices:
 def note(text: str) -> None:
     """Note which edits a PTX text that runs can choose; nothing in processes that choose none."""
     if _playing is not None:
-        _playing.seen |= numbers(text)
+        every, others = _numbers(text)
+        _playing.seen |= every
+        _playing.differ |= others
+
+
+@functools.lru_cache(maxsize=PROGRAMS)  # Every launch of a kernel asks.
+def _numbers(text: str) -> tuple[frozenset[int], frozenset[int]]:
+    """The numbers of the edits that a PTX text can choose, and those that do more than select."""
+    found = [selections.find(kernel) for kernel in parse(text).kernels.values()]
+    every = frozenset[int]().union(*(one.numbers for one in found))
+    return every, frozenset[int]().union(*(one.others for one in found))
+
+
+def _compared(op: Op) -> list[str]:
+    """Lower ``selp``; by the predicate of an edit it notes whether there are two values."""
+    number = _selectors(op.writer.program).get(op.args[3])
+    if number is None:
+        return selp(op)
+    kind = f"u{bits(op.kind)}"
+    note = op.constant(functools.partial(_compare, number))
+    return [f"{note}({op.get(1, kind)}, {op.get(2, kind)})", *selp(op)]
+
+
+@functools.lru_cache(maxsize=1)  # Each selection of a kernel asks while it is lowered.
+def _selectors(program: Program) -> Mapping[str, int]:
+    return selections.find(program.kernel).by
+
+
+def _compare(number: int, edited: Any, original: Any) -> None:
+    if _playing is not None and number not in _playing.differ and (edited != original).any():
+        _playing.differ.add(number)
 
 
 def environment() -> int:
     """What ``%envreg0`` is to hold here: 0 where no edit is chosen."""
     return 0 if _playing is None or _playing.number is None else FIRST + _playing.number
-
-
-@functools.lru_cache(maxsize=64)  # Every launch of a kernel asks.
-def numbers(text: str) -> frozenset[int]:
-    """The numbers of the edits that a PTX text can choose."""
-    places = (int(value) - FIRST for value in _FLAG.findall(text))
-    return frozenset(number for number in places if 0 <= number < MOST)
 
 
 class _Chooser:
