@@ -21,13 +21,13 @@ from mla_var3.runtime import registry
 
 VERSION = registry.find("hopper_gemm", "v0")
 #: By problem the numbers that its code holds.
-CODE = {"small": {0, 1, 3, 5}, "large": {1, 2, 3}}
+CODE = {"small": {0, 1, 3, 5}, "large": {1, 2, 3, 8}}
 #: Of them, those whose values are the same in all of a problem.
-SAME = {"small": set[int](), "large": {1, 3}}
+SAME = {"small": set[int](), "large": {1, 3, 8}}
 #: Of what kind each edit is; nobody compiles the function of number 6.
 KINDS = {
     0: {"run"}, 1: {"run"}, 2: {"run", "same"}, 3: {"run", "other"}, 4: {"same"}, 5: {"run"},
-    7: {"other"},
+    7: {"other"}, 8: {"run"},
 }  # fmt: skip
 
 
@@ -74,7 +74,7 @@ class Choices:
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """What comes of eight edits, where a problem says what ``said`` answers."""
+    """What comes of nine edits, where a problem says what ``said`` answers."""
 
     def of(said: Any, **more: Any) -> Chosen:
         choices = Choices()
@@ -88,7 +88,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         monkeypatch.setattr(edited, "play", played.__setitem__)
         language = SimpleNamespace(choices=lambda: choices)
         monkeypatch.setattr(choosing.languages, "find", lambda _key: language)
-        todo = [Wrong(VERSION, VERSION.path, f"edit {n}", "") for n in range(8)]
+        todo = [Wrong(VERSION, VERSION.path, f"edit {n}", "") for n in range(9)]
         return choosing.judged(todo, cases(), tmp_path, **more)
 
     return of
@@ -103,7 +103,14 @@ def test_an_edit_is_run_by_the_problems_whose_code_holds_it(judged: Any) -> None
         return Judged(None) if (number, slug) in {(0, "small"), (2, "large")} else None
 
     found = judged(said)
-    assert found.verdicts == {0: "small", 1: None, 2: "large", 5: "refused: TypeError", 6: None}
+    assert found.verdicts == {
+        0: "small",
+        1: None,
+        2: "large",
+        5: "refused: TypeError",
+        6: None,
+        8: None,
+    }
     assert found.same == {4}
     assert found.own == {3, 7}
 
@@ -123,7 +130,7 @@ def test_each_verdict_is_told_as_it_is_reached(judged: Any, tmp_path: Path) -> N
 
     found = judged(said, tell=tell)
     told = dict(line.split() for line in log.read_text().splitlines())
-    assert told == {str(n): str(found.verdicts[n]) for n in (0, 1, 2, 5)}
+    assert told == {str(n): str(found.verdicts[n]) for n in (0, 1, 2, 5, 8)}
 
 
 def test_a_version_that_fails_with_nothing_chosen_judges_nothing(judged: Any) -> None:
@@ -145,7 +152,7 @@ def test_who_is_killed_or_late_is_not_judged(judged: Any, monkeypatch: pytest.Mo
         return None
 
     found = judged(said)
-    assert found.verdicts == {2: "refused: crash", 5: None, 6: None}
+    assert found.verdicts == {2: "refused: crash", 5: None, 6: None, 8: None}
     assert found.same == {4}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
 import pickle
 import time
@@ -25,8 +26,8 @@ from mla_var3.languages.base import Choices
 from mla_var3.runtime.cases import Case
 from mla_var3.runtime.registry import Version
 
-#: Seconds that a version may take with all of its wrong kernels.
-ALL_S = 20000.0
+#: Seconds that the first problem of a build may take, and a version with all of its wrong kernels.
+BUILD_S, ALL_S = 1800.0, 20000.0
 #: Seconds that a wrong kernel may take beyond four times what the version takes.
 LONGER_S = 60.0
 
@@ -37,8 +38,8 @@ class Chosen:
 
     Attributes:
         verdicts: By place in the list the problem that shows it, or that it was refused; None
-            where no problem shows it, also since none compiles its function. Who took too long, or
-            was killed, has none.
+            where no problem shows it, also since none compiles its function, or since its values
+            are the same in all of them. Who took too long, or was killed, has none.
         same: Places of those that compile to the same code for every problem.
         own: Places of those that take a compile of their own.
     """
@@ -100,10 +101,12 @@ def _all(
     kinds, every = choices.kinds(log), frozenset(range(len(todo)))
     own = frozenset(n for n in every if "other" in kinds.get(n, ()))
     chosen = frozenset().union(*(run.numbers for run in runs)) - own
+    differing = chosen & frozenset().union(*(run.differing for run in runs))
     verdicts: dict[int, str | None] = dict.fromkeys(every - kinds.keys())
-    work = {n: functools.partial(_one, version, n, runs, choices) for n in sorted(chosen)}
+    work = {n: functools.partial(_one, version, n, runs, choices) for n in sorted(differing)}
     timeout = LONGER_S + 4 * sum(run.seconds for run in runs)
-    for number, said in _chosen(work, timeout, folder):
+    alike = ((number, None) for number in sorted(chosen - differing))
+    for number, said in itertools.chain(alike, _chosen(work, timeout, folder)):
         verdicts[number] = said
         tell(number, said)
     return Chosen(verdicts, every - own - chosen - verdicts.keys(), own)
@@ -132,7 +135,7 @@ def _compile(version: Version, cases: Sequence[Case], folder: Path) -> None:
     apart.mkdir()
     firsts = {case.build: functools.partial(of_case, version, case) for case in reversed(cases)}
     runs = forked.run(
-        firsts, folder=apart, workers=os.cpu_count() or 1, timeout=ALL_S, explain=sentence
+        firsts, folder=apart, workers=os.cpu_count() or 1, timeout=BUILD_S, explain=sentence
     )
     for _ in runs:
         pass  # What is wrong with one, it shows again.

@@ -116,7 +116,7 @@ class Choices(Protocol):
         """
 
     def play(self, log: Path) -> None:
-        """Let this process compile and run such sources.
+        """Let this process compile and run such sources, for as long as it lives.
 
         Args:
             log: Where those who compile say of what kind each edit is.
@@ -129,7 +129,7 @@ class Choices(Protocol):
         """Numbers of those edits that were in what ran since one was chosen."""
 
     def differing(self) -> frozenset[int]:
-        """Those of them that may change what ran: for the others it gave the same without them."""
+        """Those of them that may change what ran, with none chosen; the others change nothing."""
 
     def kinds(self, log: Path) -> Mapping[int, frozenset[str]]:
         """By number what the edit was of wherever it was compiled: ``run``, ``same``, ``other``.

@@ -113,8 +113,14 @@ def _selectors(program: Program) -> Mapping[str, int]:
     return selections.find(program.kernel).by
 
 
-def _compare(number: int, edited: Any, original: Any) -> None:
-    if _playing is not None and number not in _playing.differ and (edited != original).any():
+def _compare(number: int, one: Any, other: Any) -> None:
+    """Note an edit whose two values differ, with none chosen.
+
+    It sees the launches of this process: ``emulation.JOBS`` has them all run here.
+    """
+    if _playing is None or _playing.number is not None or number in _playing.differ:
+        return
+    if (one != other).any():
         _playing.differ.add(number)
 
 

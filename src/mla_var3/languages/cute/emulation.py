@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 #: What is emulated, the first that takes a kernel: most of ours are for the oldest.
 ARCHS = ("sm_90", "sm_100")
-#: Clusters that run side by side in processes of their own; 0 takes every core.
+#: Clusters that run side by side in processes of their own; 0 takes every core. ``choices`` and
+#: coverage note what runs in this one.
 JOBS = 1
 #: What the assembler may serialize; no listing is read of code without it.
 MULTIPLICATION = b"wgmma.mma_async"

@@ -7,7 +7,7 @@ does what it does without the edit.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from mla_var3.gpuless.ptx import Instruction, Kernel
@@ -40,27 +40,37 @@ class Selections:
 
 
 def find(kernel: Kernel) -> Selections:
-    """The edits that a kernel can choose."""
-    asked: dict[str, int] = {}  # By register: a comparison's, a flag's and a test's predicate.
+    """The edits that a kernel can choose.
+
+    What is written in any other way than ``choices`` writes it does more than select.
+    """
+    asked: dict[str, int] = {}  # The number by a comparison's predicate, a flag and a test.
     flags: dict[str, int] = {}
     tests: dict[str, int] = {}
-    more: set[int] = set()
-    beyond: set[str] = set()
-    for i in kernel.instructions:  # In one text a flag is made before it is tested.
+    asking: set[str] = set()
+    unclear: set[int] = set()
+    elsewhere: set[str] = set()
+    rest: list[Instruction] = []
+    for i in kernel.instructions:  # A flag that is made behind its test counts as elsewhere.
+        elsewhere.add(i.guard or "")
         if i.op == ASKS and (number := _number(i.args[2])) is not None:
             told, at = asked, number
-        elif i.op == "selp.b32" and i.args[3] in asked:
+            asking.add(i.args[1])
+        elif i.op == "selp.b32" and i.args[3] in asked and i.args[1:3] == ("1", "0"):
             told, at = flags, asked[i.args[3]]
-        elif i.op in TESTS and i.args[1] in flags and i.args[2] == "0":
+        elif i.op in TESTS and i.args[1] in flags and i.args[2] == "0" and "|" not in i.args[0]:
             told, at = tests, flags[i.args[1]]
         else:
-            beyond |= _mentioned(i)
+            rest.append(i)
             continue
         if told.setdefault(i.args[0], at) != at:  # Of two, nobody can say which.
-            more |= {told[i.args[0]], at}
-    more |= {at for told in (asked, flags, tests) for x, at in told.items() if x in beyond}
-    by = {name: number for name, number in tests.items() if number not in more}
-    return Selections(frozenset(asked.values()), by)
+            unclear |= {told[i.args[0]], at}
+    every = frozenset(asked.values())
+    if any(_reads(i) and i.args[0] not in asking for i in kernel.instructions):
+        return Selections(every, {})
+    elsewhere.update(*(_mentioned(i, tests) for i in rest))
+    unclear |= {n for told in (asked, flags, tests) for x, n in told.items() if x in elsewhere}
+    return Selections(every, {name: n for name, n in tests.items() if n not in unclear})
 
 
 def _number(text: str) -> int | None:
@@ -69,9 +79,14 @@ def _number(text: str) -> int | None:
     return number if 0 <= number < MOST else None
 
 
-def _mentioned(i: Instruction) -> set[str]:
-    """Registers of an instruction, but the one by which it selects, and what asks who is chosen."""
+def _reads(i: Instruction) -> bool:
+    """Whether an instruction takes what says who is chosen."""
+    return any("%envreg0" in arg for arg in i.args)
+
+
+def _mentioned(i: Instruction, tests: Container[str]) -> set[str]:
+    """Registers of an instruction, but a test's by which it selects, and what asks."""
     if i.op == "mov.b32" and i.args[1] == "%envreg0":
         return set()
-    args = i.args[:3] if i.parts[0] == "selp" else i.args
-    return set(_NAME.findall(" ".join((*args, i.guard or ""))))
+    selects = i.parts[0] == "selp" and i.args[3] in tests
+    return set(_NAME.findall(" ".join(i.args[:3] if selects else i.args)))
