@@ -19,11 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mla_var3.emulator.emulation import PROGRAMS
-from mla_var3.emulator.lower.base import FAMILIES, Op
-from mla_var3.emulator.lower.moves import selp
-from mla_var3.emulator.program import Program
-from mla_var3.gpuless.ptx import bits, parse
+from mla_var3.gpuless.ptx import parse
 from mla_var3.languages.cute import selections
 from mla_var3.languages.cute.mutants import Deriver
 from mla_var3.languages.cute.selections import FIRST
@@ -59,10 +55,12 @@ class CuteChoices:
         return Deriver(source).choosing(numbers)
 
     def play(self, log: Path) -> None:
+        from mla_var3.languages.cute import comparing
+
         global _playing
         _playing = _Playing()
         setattr(builtins, CHOICE, _Chooser(log))
-        FAMILIES["selp"] = _compared
+        comparing.begin()
 
     def take(self, number: int | None) -> None:
         global _playing
@@ -90,7 +88,7 @@ def note(text: str) -> None:
         _playing.differ |= others
 
 
-@functools.lru_cache(maxsize=PROGRAMS)  # Every launch of a kernel asks.
+@functools.lru_cache(maxsize=64)  # Every launch of a kernel asks.
 def _numbers(text: str) -> tuple[frozenset[int], frozenset[int]]:
     """The numbers of the edits that a PTX text can choose, and those that do more than select."""
     found = [selections.find(kernel) for kernel in parse(text).kernels.values()]
@@ -98,29 +96,17 @@ def _numbers(text: str) -> tuple[frozenset[int], frozenset[int]]:
     return every, frozenset[int]().union(*(one.others for one in found))
 
 
-def _compared(op: Op) -> list[str]:
-    """Lower ``selp``; by the predicate of an edit it notes whether there are two values."""
-    number = _selectors(op.writer.program).get(op.args[3])
-    if number is None:
-        return selp(op)
-    kind = f"u{bits(op.kind)}"
-    note = op.constant(functools.partial(_compare, number))
-    return [f"{note}({op.get(1, kind)}, {op.get(2, kind)})", *selp(op)]
-
-
-@functools.lru_cache(maxsize=1)  # Each selection of a kernel asks while it is lowered.
-def _selectors(program: Program) -> Mapping[str, int]:
-    return selections.find(program.kernel).by
-
-
-def _compare(number: int, one: Any, other: Any) -> None:
-    """Note an edit whose two values differ, with none chosen.
+def is_open(number: int) -> bool:
+    """Whether this process, which chooses nothing, asks if an edit's values differ.
 
     It sees the launches of this process: ``emulation.JOBS`` has them all run here.
     """
-    if _playing is None or _playing.number is not None or number in _playing.differ:
-        return
-    if (one != other).any():
+    return _playing is not None and _playing.number is None and number not in _playing.differ
+
+
+def differs(number: int) -> None:
+    """Note that an edit has two values."""
+    if _playing is not None:
         _playing.differ.add(number)
 
 
