@@ -41,8 +41,9 @@ LOOP = (
 def test_an_edit_is_noted_where_its_values_differ(
     body: str, inputs: list[np.ndarray], differs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(FAMILIES, "selp", comparing.selp)
+    monkeypatch.setitem(FAMILIES, "selp", FAMILIES["selp"])  # Put back at the end.
     monkeypatch.setattr(choices, "_playing", None)
+    comparing.begin(choices.is_open, choices.differs)
     choosing = choices.CuteChoices()
     given = [x.astype(inputs[0].dtype) for x in inputs]
     found = []

@@ -60,7 +60,7 @@ class CuteChoices:
         global _playing
         _playing = _Playing()
         setattr(builtins, CHOICE, _Chooser(log))
-        comparing.begin()
+        comparing.begin(is_open, differs)
 
     def take(self, number: int | None) -> None:
         global _playing
