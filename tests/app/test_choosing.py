@@ -126,11 +126,37 @@ def test_each_verdict_is_told_as_it_is_reached(judged: Any, tmp_path: Path) -> N
         if number == 2:  # It begins once another is told, and not once all are.
             while not log.exists():
                 time.sleep(0.01)
-        return Judged(None) if number == 2 else None
+        return Judged(None) if number in (0, 2) else None
 
     found = judged(said, tell=tell)
     told = dict(line.split() for line in log.read_text().splitlines())
-    assert told == {str(n): str(found.verdicts[n]) for n in (0, 1, 2, 5, 8)}
+    assert told == {str(n): str(found.verdicts[n]) for n in (0, 1, 2, 5, 6, 8)}
+
+
+def test_what_few_problems_show_is_run_by_no_more(
+    judged: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(choosing, "FIRST", 1)
+    monkeypatch.setitem(SAME, "large", set())
+    log = tmp_path / "ran"
+
+    def said(number: int | None, slug: str) -> Judged | None:
+        with log.open("a") as file:
+            file.write(f"{number} {slug}\n")
+        return Judged(None) if (number, slug) in {(1, "small"), (8, "large")} else None
+
+    found = judged(said)
+    assert found.verdicts == {0: None, 1: "small", 2: None, 5: None, 6: None, 8: "large"}
+    ran = [line.split() for line in log.read_text().splitlines()]
+    by = {slug: {number for number, where in ran if where == slug} for slug in CODE}
+    assert by == {"small": {"None", "0", "1", "5"}, "large": {"None", "2", "8"}}
+    last = {slug: max(n for n, (_, where) in enumerate(ran) if where == slug) for slug in CODE}
+    assert last["small"] < ran.index(["None", "large"]), "the second began before the first ended"
+
+
+def test_problems_come_in_batches_that_grow() -> None:
+    sizes = [len(batch) for batch in choosing._batches([None] * 31)]  # type: ignore[list-item]
+    assert sizes == [4, 8, 16, 3]
 
 
 def test_a_version_that_fails_with_nothing_chosen_judges_nothing(judged: Any) -> None:

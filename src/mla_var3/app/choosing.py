@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import os
 import pickle
 import time
@@ -30,6 +29,8 @@ from mla_var3.runtime.registry import Version
 BUILD_S, ALL_S = 1800.0, 20000.0
 #: Seconds that a wrong kernel may take beyond four times what the version takes.
 LONGER_S = 60.0
+#: Problems that are tried first.
+FIRST = 4
 
 
 @dataclass(frozen=True)
@@ -95,21 +96,40 @@ def _all(
         edited.play(file, f"{choices.written(inputs.read_text(file), those)}# {log}\n")
     choices.play(log)
     found: list[Case] = pickle.loads(cases)
-    version = todo[0].version
-    _compile(version, found, folder)
-    runs = _as_it_is(version, found, choices)  # Forks find all kernels lowered.
-    kinds, every = choices.kinds(log), frozenset(range(len(todo)))
-    own = frozenset(n for n in every if "other" in kinds.get(n, ()))
-    chosen = frozenset().union(*(run.numbers for run in runs)) - own
-    differing = chosen & frozenset().union(*(run.differing for run in runs))
-    verdicts: dict[int, str | None] = dict.fromkeys(every - kinds.keys())
-    work = {n: functools.partial(_one, version, n, runs, choices) for n in sorted(differing)}
-    timeout = LONGER_S + 4 * sum(run.seconds for run in runs)
-    alike = ((number, None) for number in sorted(chosen - differing))
-    for number, said in itertools.chain(alike, _chosen(work, timeout, folder)):
-        verdicts[number] = said
-        tell(number, said)
-    return Chosen(verdicts, every - own - chosen - verdicts.keys(), own)
+    version, every = todo[0].version, frozenset(range(len(todo)))
+    taken, differing, lost, own = set[int](), set[int](), set[int](), frozenset[int]()
+    verdicts: dict[int, str | None] = {}
+    for turn, some in enumerate(_batches(found)):
+        apart = folder / f"turn-{turn}"
+        apart.mkdir()
+        _compile(version, some, apart)
+        runs = _as_it_is(version, some, choices)  # Forks find all kernels lowered.
+        own = frozenset(n for n, those in choices.kinds(log).items() if "other" in those)
+        taken.update(*(run.numbers for run in runs))
+        mine = frozenset().union(*(run.differing for run in runs)) - own - lost - verdicts.keys()
+        differing |= mine
+        work = {n: functools.partial(_one, version, n, runs, choices) for n in sorted(mine)}
+        timeout = LONGER_S + 4 * sum(run.seconds for run in runs)
+        for number, said in _chosen(work, timeout, apart):
+            if said is None:
+                lost.add(number)
+            elif said.kept is not None:
+                verdicts[number] = said.kept
+                tell(number, said.kept)
+    own -= verdicts.keys()  # One is shown by a build in which it can be chosen.
+    untraced = every - choices.kinds(log).keys()
+    for number in sorted((taken | untraced) - own - lost - verdicts.keys()):
+        verdicts[number] = None
+        tell(number, None)
+    return Chosen(verdicts, every - own - taken - verdicts.keys(), own)
+
+
+def _batches(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
+    """The first problems, then twice as many, and so on: most edits are shown by the first."""
+    start, size = 0, FIRST
+    while start < len(cases):
+        yield cases[start : start + size]
+        start, size = start + size, 2 * size
 
 
 @dataclass(frozen=True)
@@ -131,11 +151,9 @@ class _Run:
 
 def _compile(version: Version, cases: Sequence[Case], folder: Path) -> None:
     """Have the kernels of each build compiled, side by side, before they are run one by one."""
-    apart = folder / "builds"
-    apart.mkdir()
     firsts = {case.build: functools.partial(of_case, version, case) for case in reversed(cases)}
     runs = forked.run(
-        firsts, folder=apart, workers=os.cpu_count() or 1, timeout=BUILD_S, explain=sentence
+        firsts, folder=folder, workers=os.cpu_count() or 1, timeout=BUILD_S, explain=sentence
     )
     for _ in runs:
         pass  # What is wrong with one, it shows again.
@@ -157,19 +175,19 @@ def _as_it_is(version: Version, cases: Sequence[Case], choices: Choices) -> list
 
 def _chosen(
     todo: Mapping[int, Callable[[Counter[str]], Judged]], timeout: float, folder: Path
-) -> Iterator[tuple[int, str | None]]:
-    """What the problems say of those that can be chosen."""
-    kills, apart = Counter[str](), folder / "each"
-    apart.mkdir()
+) -> Iterator[tuple[int, Judged | None]]:
+    """What the problems say of those that can be chosen; None of who was late or killed."""
+    kills = Counter[str]()
     work = {number: functools.partial(one, kills) for number, one in todo.items()}
     for number, ended in forked.run(
-        work, folder=apart, workers=os.cpu_count() or 1, timeout=timeout, explain=sentence
+        work, folder=folder, workers=os.cpu_count() or 1, timeout=timeout, explain=sentence
     ):
         said = Judged.of(ended)
         if ended.late or said.is_killed:
+            yield number, None
             continue
         kills[said.slug or ""] += 1
-        yield number, said.kept
+        yield number, said
 
 
 def _one(
