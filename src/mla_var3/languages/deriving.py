@@ -45,6 +45,13 @@ class Deriver(ABC):
         """Whether what takes a result does by itself what its last operand does; never, unless."""
         return False
 
+    def read(self, node: ast.expr) -> ast.Subscript | None:
+        """What is read by an index that an expression is in, and twice without harm; none, unless.
+
+        Its value is of run time also where its index is a constant.
+        """
+        return None
+
     def mutants(self) -> Iterator[Mutant]:
         """Every mutant of every function of device code; edits that read alike are numbered."""
         for edit, function, node, put in self._places():
@@ -57,8 +64,9 @@ class Deriver(ABC):
             numbers: The number of each edit, by the edit in words.
 
         Returns:
-            The source, with ``CHOICE(number, as it is, lambda: edited)`` for what is edited. Lines
-            stay where they are.
+            The source, with ``CHOICE(number, as it is, lambda: edited)`` for what is edited. Where
+            that is in an index, what is ``read`` by it has a choice too, with ``of=lambda:`` and
+            what is read of, and the one within ends with ``again=True``. Lines stay where they are.
         """
         puts: dict[tuple[int, int], list[tuple[int, str]]] = {}
         for edit, _, node, put in self._places():
@@ -69,9 +77,14 @@ class Deriver(ABC):
             swapped = inside[::-1]
             if inside and put == ", ".join(map(self.text, swapped)):  # Two indices change places.
                 changed = [(x, self.text(y)) for x, y in zip(inside, swapped, strict=True)]
+            whole = self.read(node)
             for part, instead in changed:
-                plain = ast.unparse(ast.parse(instead, mode="eval"))
+                plain = _plain(instead) + (", again=True" if whole else "")
                 puts.setdefault(self._span(part), []).append((number, plain))
+            if whole:
+                of = _plain(self.text(whole.value))
+                plain = f"{_plain(self._edited(node, put, whole))}, of=lambda: {of}"
+                puts.setdefault(self._span(whole), []).append((number, plain))
         # Whoever is within another is written into it; the longest begins first.
         spans = sorted(puts, key=lambda span: (span[0], -span[1]))
         return self._with_choices(0, len(self._whole), spans, puts).decode()
@@ -128,10 +141,11 @@ class Deriver(ABC):
         last = self._starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
         return first, last
 
-    def _edited(self, node: ast.expr, put: str) -> str:
-        """The whole source with one expression replaced."""
+    def _edited(self, node: ast.expr, put: str, within: ast.expr | None = None) -> str:
+        """The source, of an expression or the whole, with one expression replaced."""
         first, last = self._span(node)
-        return (self._whole[:first] + put.encode() + self._whole[last:]).decode()
+        begin, end = self._span(within) if within else (0, len(self._whole))
+        return (self._whole[begin:first] + put.encode() + self._whole[last:end]).decode()
 
     def _edits(self, node: ast.AST) -> Iterator[Edit]:
         if isinstance(node, ast.Call):
@@ -145,3 +159,8 @@ class Deriver(ABC):
             if self.is_masked_anyway(node):
                 return
             yield node, f"({self.text(node.left)})", "dropped operand"
+
+
+def _plain(text: str) -> str:
+    """An expression in one line."""
+    return ast.unparse(ast.parse(text, mode="eval"))

@@ -58,14 +58,19 @@ def test_one_chosen_edit_is_the_edit(monkeypatch: pytest.MonkeyPatch) -> None:
     mutants = list(Deriver(SOURCE).mutants())
     whole = CuteChoices().written(SOURCE, {one.edit: n for n, one in enumerate(mutants)})
     assert whole.count("\n") >= SOURCE.count("\n") - 1
-    assert whole.count(f"{CHOICE}(") == len(mutants) + sum("swapped" in m.edit for m in mutants)
+    read = next(line for line in SOURCE.splitlines() if "table[" in line)
+    twice = sum(read not in m.text for m in mutants)  # By whose index something is read.
+    assert whole.count(", of=lambda: table)") == twice > 10
+    pairs = sum("swapped" in m.edit for m in mutants)
+    assert whole.count(f"{CHOICE}(") == len(mutants) + pairs + twice
+    assert whole.count(", again=True)") == pairs + twice
     found = [run(one.text, monkeypatch, None) for one in mutants]
     for number, alone in enumerate(found):
         assert alone == run(
-            whole, monkeypatch, lambda n, kept, edit, x=number: edit() if n == x else kept
+            whole, monkeypatch, lambda n, kept, edit, x=number, **_: edit() if n == x else kept
         ), mutants[number].edit
     as_it_is = run(SOURCE, monkeypatch, None)
-    assert as_it_is == run(whole, monkeypatch, lambda _n, kept, _edit: kept)
+    assert as_it_is == run(whole, monkeypatch, lambda _n, kept, _edit, **_: kept)
     assert len({str(one) for one in found}) > len(mutants) // 2
 
 
@@ -80,7 +85,7 @@ def test_an_index_of_several_is_no_pair_that_changes_places() -> None:
     source = "@cute.jit\ndef kept(x, r, j):\n    return x[(None, r, None), j]\n"
     edits = [one.edit for one in Deriver(source).mutants()]
     text = CuteChoices().written(source, {edit: n for n, edit in enumerate(edits)})
-    assert text.count(CHOICE) == len(edits) + sum("swapped" in edit for edit in edits)
+    assert text.count(CHOICE) == 2 * len(edits) + sum("swapped" in edit for edit in edits)
 
 
 #: Number 3 does more than select, and number 11 only that.
@@ -159,10 +164,13 @@ class Sums:
         held = cute.make_rmem_tensor(2, Float32)
         kept = cute.make_tensor(held.iterator + 1, cute.make_layout(1))
         kept[0] = total
+        pairs = cute.make_rmem_tensor(cute.make_layout((2, 2)), Float32)
+        for i in range_constexpr(4):
+            pairs[i // 2, i % 2] = x[row, i]
         if cute.arch.thread_idx()[0] < 4:
             y[row, 0] = held[1]
             for column in range_constexpr(1, self.width):
-                y[row, column] = x[row, self.width - 1 - column]
+                y[row, column] = x[row, self.width - 1 - column] + pairs[column // 2, column % 2]
 '''
 
 
@@ -213,18 +221,24 @@ def test_what_is_chosen_in_one_build_is_what_a_build_of_its_own_gives(
         "kernel: dropped operand: cute.arch.block_idx()[0] * 4 + lane -> "
         "(cute.arch.block_idx()[0] * 4)",
         "kernel: dropped operand: total + x[row, j] -> (total)",
+        "kernel: index 0: column // 2 -> 0",
+        "kernel: swapped indices: column // 2, column % 2 -> column % 2, column // 2",
         "kernel: dropped operand: self.width - 1 -> (self.width)",
         "kernel: dropped operand: held.iterator + 1 -> (held.iterator)",
         "kernel: dropped bound: cutlass.min(lane, count) -> (lane)",
+        "kernel: index 0: i // 2 -> 0",
     ]
     whole = CuteChoices().written(KERNEL, {edit: n for n, edit in enumerate(wanted)})
-    runs = own_process(whole, (None, 0, 1, 2))
+    runs = own_process(whole, (None, 0, 1, 2, 3, 4))
     as_it_is, *together = [run[:2] for run in runs]
-    alone = [own_process(mutants[edit].text, (None,))[0][:2] for edit in wanted[:3]]
+    alone = [own_process(mutants[edit].text, (None,))[0][:2] for edit in wanted[:5]]
     assert together == alone
     assert as_it_is == own_process(KERNEL, (None,))[0][:2]
-    # No lane is beyond the count, so that the bound of number 5 changes nothing.
-    assert runs[0][2] == {0, 1, 2}
-    assert len({str(one) for one in (as_it_is, *alone)}) == 4
+    # No lane is beyond the count, so that the bound of number 7 changes nothing.
+    assert runs[0][2] == {0, 1, 2, 3, 4}
+    assert len({str(one) for one in (as_it_is, *alone)}) == 6
     kinds = CuteChoices().kinds(tmp_path / "kinds")
-    assert kinds == {0: {"run"}, 1: {"run"}, 2: {"run"}, 3: {"other"}, 4: {"other"}, 5: {"run"}}
+    # What is written where is for a compile, and what is read of memory that others write.
+    assert {n for n, those in kinds.items() if "other" in those} == {5, 6, 8}
+    assert {n for n, those in kinds.items() if those == {"run"}} == {0, 1, 2, 7}
+    assert kinds[3] == kinds[4] == {"run", "same"}

@@ -4,7 +4,8 @@ A source is written with ``deriving.CHOICE`` for each edit. While the DSL traces
 between two run-time values becomes a selection: the edited one is taken where the register
 ``%envreg0`` holds the edit's number. So one PTX holds them all, and who runs it names one; as long
 as the two values of a selection are the same, its edit changes nothing, and need not be run.
-What the DSL knows while it traces can only be edited by a compile of its own.
+What the DSL knows while it traces can only be edited by a compile of its own, but for an index by
+which a register is read: there both registers are read, and one of their values is selected.
 """
 
 from __future__ import annotations
@@ -124,19 +125,44 @@ class _Chooser:
 
     def __init__(self, log: Path) -> None:
         self.log = log
+        self.again: set[int] = set()
 
-    def __call__(self, number: int, original: Any, edit: Callable[[], Any]) -> Any:
-        """The choice between two values, as a run-time value where both can be; else the first."""
+    def __call__(
+        self,
+        number: int,
+        original: Any,
+        edit: Callable[[], Any],
+        *,
+        again: bool = False,
+        of: Callable[[], Any] | None = None,
+    ) -> Any:
+        """The choice between two values, as a run-time value where both can be; else the first.
+
+        Args:
+            number: Of the edit.
+            original: The value as it is.
+            edit: Gives the edited one.
+            again: Whether the values are of an index, and what is read by it is chosen next, where
+                they are constants.
+            of: Gives what is read of; only where it is chosen again.
+        """
+        if of is not None and number not in self.again:
+            return original
+        self.again.discard(number)
         kind, result = OTHER, original
         try:
-            edited = edit()
-            if _is_constant(original, edited):
-                kind = SAME
-            elif _of_run_time(original) and _in_kernel() and (made := _selection(original, edited)):
-                kind, result = RUN, made(_flag(number))
+            if of is None or _is_kept_by_threads(of()):
+                edited = edit()
+                if _is_constant(original, edited):
+                    kind = SAME
+                elif made := _selection(original, edited):
+                    kind, result = RUN, made(_flag(number))
         except Exception:  # noqa: BLE001  # Whoever refuses the edit does so in a compile of its own.
             pass
-        self._note(number, kind)
+        if again and kind == OTHER:
+            self.again.add(number)
+        else:
+            self._note(number, kind)
         return result
 
     def _note(self, number: int, kind: str) -> None:
@@ -151,6 +177,17 @@ def _is_constant(original: Any, edited: Any) -> bool:
     """Whether both are the same plain constant."""
     plain = (int, float, bool, str, type(None))
     return isinstance(original, plain) and type(original) is type(edited) and original == edited
+
+
+def _is_kept_by_threads(value: Any) -> bool:
+    """Whether each of its elements may be read at any time: registers, and lists of values."""
+    from cutlass.cute import AddressSpace
+    from cutlass.cute.tensor import TensorSSA
+    from cutlass.cute.typing import Tensor
+
+    if isinstance(value, Tensor):
+        return value.memspace == AddressSpace.rmem
+    return isinstance(value, tuple | list | TensorSSA)
 
 
 def _ir() -> Any:
@@ -176,6 +213,8 @@ def _selection(original: Any, edited: Any) -> Callable[[Any], Any] | None:
     from cutlass.cute.tensor import TensorSSA
     from cutlass.cute.typing import Pointer
 
+    if not _of_run_time(original) or not _in_kernel():
+        return None
     if isinstance(original, Pointer):
         # Registers have no addresses, and those of Tensor Memory do not count bytes.
         is_alike = isinstance(edited, Pointer) and original.dtype is edited.dtype

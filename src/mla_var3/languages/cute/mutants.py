@@ -70,6 +70,27 @@ class Deriver(deriving.Deriver):
         # A wait takes the last bit of its parity alone: the assembler shifts the others out.
         return node in self._parities
 
+    def read(self, node: ast.expr) -> ast.Subscript | None:
+        inner = node.elts[0] if isinstance(node, ast.Tuple) and node not in self._parents else node
+        at: ast.AST = inner
+        while (above := self._parents.get(at)) is not None and not isinstance(above, ast.stmt):
+            if isinstance(above, ast.Subscript) and at is not above.value:
+                break
+            at = above
+        if not isinstance(above, ast.Subscript):
+            return None
+        while isinstance(up := self._parents[above], ast.Subscript) and up.value is above:
+            above = up  # Of a list of tensors, what is read of one of them.
+        of = ast.walk(above.value)
+        if not isinstance(above.ctx, ast.Load) or any(isinstance(n, ast.Call) for n in of):
+            return None
+        return above
+
+    @cached_property
+    def _parents(self) -> dict[ast.AST, ast.AST]:
+        """By node the one that it is part of."""
+        return {part: n for n in ast.walk(self.tree) for part in ast.iter_child_nodes(n)}
+
     @cached_property
     def _parities(self) -> list[ast.expr]:
         """What gives waits for barriers their parity by ``& 1``, turned by ``^ 1`` or not."""
