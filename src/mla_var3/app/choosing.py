@@ -29,7 +29,7 @@ from mla_var3.runtime.registry import Version
 BUILD_S, ALL_S = 1800.0, 20000.0
 #: Seconds that a wrong kernel may take beyond four times what the version takes.
 LONGER_S = 60.0
-#: Problems that are tried first.
+#: Problems of an edit that are tried first, twice as many in each turn after it.
 FIRST = 4
 
 
@@ -96,40 +96,56 @@ def _all(
         edited.play(file, f"{choices.written(inputs.read_text(file), those)}# {log}\n")
     choices.play(log)
     found: list[Case] = pickle.loads(cases)
-    version, every = todo[0].version, frozenset(range(len(todo)))
-    taken, differing, lost, own = set[int](), set[int](), set[int](), frozenset[int]()
-    verdicts: dict[int, str | None] = {}
-    for turn, some in enumerate(_batches(found)):
-        apart = folder / f"turn-{turn}"
-        apart.mkdir()
-        _compile(version, some, apart)
-        runs = _as_it_is(version, some, choices)  # Forks find all kernels lowered.
-        own = frozenset(n for n, those in choices.kinds(log).items() if "other" in those)
-        taken.update(*(run.numbers for run in runs))
-        mine = frozenset().union(*(run.differing for run in runs)) - own - lost - verdicts.keys()
-        differing |= mine
-        work = {n: functools.partial(_one, version, n, runs, choices) for n in sorted(mine)}
-        timeout = LONGER_S + 4 * sum(run.seconds for run in runs)
-        for number, said in _chosen(work, timeout, apart):
+    version = todo[0].version
+    _compile(version, found, folder)
+    runs = _as_it_is(version, found, choices)  # Forks find all kernels lowered.
+    kinds, every = choices.kinds(log), frozenset(range(len(todo)))
+    own = frozenset(n for n in every if "other" in kinds.get(n, ()))
+    chosen = frozenset().union(*(run.numbers for run in runs)) - own
+    verdicts: dict[int, str | None] = dict.fromkeys(every - kinds.keys())
+    open_ = {n: [run for run in runs if n in run.differing] for n in sorted(chosen)}
+    for number, said in _in_turns(version, open_, choices, folder):
+        verdicts[number] = said
+        tell(number, said)
+    return Chosen(verdicts, every - own - chosen - verdicts.keys(), own)
+
+
+def _in_turns(
+    version: Version, open_: dict[int, list[_Run]], choices: Choices, folder: Path
+) -> Iterator[tuple[int, str | None]]:
+    """What the problems say of those that can be chosen, a few problems of each in a turn.
+
+    Most are shown by the first of them, and what shows none takes as long as all the others.
+
+    Args:
+        version: Whose wrong kernels they are.
+        open_: By number the problems in which it gives another value; emptied here.
+        choices: Chooses one.
+        folder: For what is written meanwhile.
+    """
+    kills = Counter[str]()
+    most = FIRST
+    while open_:
+        alike = [number for number, mine in open_.items() if not mine]
+        for number in alike:
+            del open_[number]
+            yield number, None
+        work = {}
+        timeout = LONGER_S
+        for number, mine in open_.items():
+            # Those first that have shown others, and fast.
+            mine.sort(key=lambda run: (-(kills[run.slug] // KILLS), run.seconds))
+            some, open_[number] = mine[:most], mine[most:]
+            timeout = max(timeout, LONGER_S + 4 * sum(run.seconds for run in some))
+            work[number] = functools.partial(_one, version, number, some, choices)
+        for number, said in _chosen(work, timeout, folder / f"turn-{most}"):
             if said is None:
-                lost.add(number)
+                del open_[number]
             elif said.kept is not None:
-                verdicts[number] = said.kept
-                tell(number, said.kept)
-    own -= verdicts.keys()  # One is shown by a build in which it can be chosen.
-    untraced = every - choices.kinds(log).keys()
-    for number in sorted((taken | untraced) - own - lost - verdicts.keys()):
-        verdicts[number] = None
-        tell(number, None)
-    return Chosen(verdicts, every - own - taken - verdicts.keys(), own)
-
-
-def _batches(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
-    """The first problems, then twice as many, and so on: most edits are shown by the first."""
-    start, size = 0, FIRST
-    while start < len(cases):
-        yield cases[start : start + size]
-        start, size = start + size, 2 * size
+                del open_[number]
+                kills[said.slug or ""] += 1
+                yield number, said.kept
+        most *= 2
 
 
 @dataclass(frozen=True)
@@ -148,12 +164,18 @@ class _Run:
     differing: frozenset[int]
     seconds: float
 
+    @property
+    def slug(self) -> str:
+        return self.case.plan.slug()
+
 
 def _compile(version: Version, cases: Sequence[Case], folder: Path) -> None:
     """Have the kernels of each build compiled, side by side, before they are run one by one."""
+    apart = folder / "builds"
+    apart.mkdir()
     firsts = {case.build: functools.partial(of_case, version, case) for case in reversed(cases)}
     runs = forked.run(
-        firsts, folder=folder, workers=os.cpu_count() or 1, timeout=BUILD_S, explain=sentence
+        firsts, folder=apart, workers=os.cpu_count() or 1, timeout=BUILD_S, explain=sentence
     )
     for _ in runs:
         pass  # What is wrong with one, it shows again.
@@ -174,33 +196,21 @@ def _as_it_is(version: Version, cases: Sequence[Case], choices: Choices) -> list
 
 
 def _chosen(
-    todo: Mapping[int, Callable[[Counter[str]], Judged]], timeout: float, folder: Path
+    work: Mapping[int, Callable[[], Judged]], timeout: float, folder: Path
 ) -> Iterator[tuple[int, Judged | None]]:
-    """What the problems say of those that can be chosen; None of who was late or killed."""
-    kills = Counter[str]()
-    work = {number: functools.partial(one, kills) for number, one in todo.items()}
+    """What comes of those that are chosen; None of who was late or killed."""
+    folder.mkdir()
     for number, ended in forked.run(
         work, folder=folder, workers=os.cpu_count() or 1, timeout=timeout, explain=sentence
     ):
         said = Judged.of(ended)
-        if ended.late or said.is_killed:
-            yield number, None
-            continue
-        kills[said.slug or ""] += 1
-        yield number, said
+        yield number, None if ended.late or said.is_killed else said
 
 
-def _one(
-    version: Version,
-    number: int,
-    runs: Sequence[_Run],
-    choices: Choices,
-    kills: Counter[str],
-) -> Judged:
-    """What the problems say of one that is chosen: those first that have shown others, and fast."""
+def _one(version: Version, number: int, runs: Sequence[_Run], choices: Choices) -> Judged:
+    """What these problems say of one that is chosen."""
     choices.take(number)
-    mine = [run for run in runs if number in run.differing]
-    for run in sorted(mine, key=lambda r: (-(kills[r.case.plan.slug()] // KILLS), r.seconds)):
+    for run in runs:
         if (said := of_case(version, run.case)) is not None:
-            return dataclasses.replace(said, slug=run.case.plan.slug())
+            return dataclasses.replace(said, slug=run.slug)
     return Judged(None)
