@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import functools
 import importlib
@@ -86,6 +87,47 @@ def test_an_index_of_several_is_no_pair_that_changes_places() -> None:
     edits = [one.edit for one in Deriver(source).mutants()]
     text = CuteChoices().written(source, {edit: n for n, edit in enumerate(edits)})
     assert text.count(CHOICE) == 2 * len(edits) + sum("swapped" in edit for edit in edits)
+
+
+WRITES = """
+@cute.jit
+def total(lists, first):
+    return (take(lists, first) >> 1) - first + lists.rest[take_any(lists) + 1] + (held(first) - 1)
+
+def take_any(lists):
+    return take(lists, 0)
+
+def take(lists, first):
+    lists.left[0] = first
+    return first
+
+def stop(lists):
+    cute.arch.sync_threads()
+    return lists.left[0]
+
+def held(first):
+    kept = first + 1
+    return kept
+
+@cute.jit
+def waits(lists, first):
+    return stop(lists) + first
+"""
+
+
+def test_what_writes_is_not_evaluated_twice() -> None:
+    numbers = {one.edit: n for n, one in enumerate(Deriver(WRITES).mutants())}
+    text = CuteChoices().written(WRITES, numbers)
+    beside: dict[int, set[str]] = {}
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=[ast.Constant(n), _, ast.Lambda(body=body)]):
+                assert name == CHOICE
+                beside.setdefault(n, set()).add(ast.unparse(body))
+    edits = {edit.partition(" -> ")[2]: beside[n] for edit, n in numbers.items()}
+    assert edits.pop("(held(first))") == {"held(first)"}
+    assert len(edits) == 6
+    assert all(those == {"None"} for those in edits.values())
 
 
 #: Number 3 does more than select, and number 11 only that.

@@ -35,6 +35,20 @@ def _only_prefetches(function: ast.FunctionDef) -> bool:
     return bool(calls) and all(PREFETCH in ast.unparse(one) for one in calls)
 
 
+def _writes(function: ast.FunctionDef) -> bool:
+    """Whether a function writes to what outlives it, or calls something for that alone."""
+    inside = [each for line in function.body for each in ast.walk(line)]
+    if any(isinstance(n, ast.Expr) and isinstance(n.value, ast.Call) for n in inside):
+        return True
+    return any(isinstance(getattr(n, "ctx", None), ast.Store) for n in inside if _is_place(n))
+
+
+def _called(tree: ast.AST) -> set[str]:
+    """Names of functions and methods that are called."""
+    functions = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return {name for f in functions if (name := getattr(f, "attr", getattr(f, "id", None)))}
+
+
 def _is_place(node: ast.AST) -> bool:
     """Whether a node names a part of an object, which outlives the function."""
     return isinstance(node, ast.Subscript | ast.Attribute)
@@ -85,6 +99,18 @@ class Deriver(deriving.Deriver):
         if not isinstance(above.ctx, ast.Load) or any(isinstance(n, ast.Call) for n in of):
             return None
         return above
+
+    def may_repeat(self, text: str) -> bool:
+        return self._writing.isdisjoint(_called(ast.parse(text, mode="eval")))
+
+    @cached_property
+    def _writing(self) -> frozenset[str]:
+        """Names of this source's functions that write, or call one that does."""
+        functions = [n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef)]
+        found = {one.name for one in functions if _writes(one)}
+        while more := {f.name for f in functions if _called(f) & found} - found:
+            found |= more
+        return frozenset(found)
 
     @cached_property
     def _parents(self) -> dict[ast.AST, ast.AST]:
