@@ -158,6 +158,23 @@ def test_what_few_problems_show_is_run_by_no_more(
     assert ran[5:] == ["1 large"]
 
 
+def test_problems_that_show_something_new_come_first() -> None:
+    given = [
+        (3.0, {1, 2}),
+        (1.0, {1, 2}),
+        (0.5, {1}),
+        (4.0, {1, 2, 3, 4}),
+        (9.0, {5}),
+        (0.1, set()),
+    ]
+    runs = [choosing._Run(None, frozenset(), frozenset(d), t) for t, d in given]  # type: ignore[arg-type]
+    # The third gives 2 a second, the second one then 1, the fourth a half, and so on.
+    order = [
+        given.index((run.seconds, set(run.differing))) for run in choosing._by_what_is_new(runs)
+    ]
+    assert order == [2, 1, 3, 4, 5, 0]
+
+
 def test_a_version_that_fails_with_nothing_chosen_judges_nothing(judged: Any) -> None:
     with pytest.raises(HyperMlaError, match=r"hopper_gemm v0 with choices.*: large is wrong"):
         judged(lambda number, slug: Judged(None) if (number, slug) == (None, "large") else None)
