@@ -70,8 +70,8 @@ class Deriver(ABC):
         Returns:
             The source, with ``CHOICE(number, as it is, lambda: edited)`` for what is edited. Where
             that is in an index, what is ``read`` by it has a choice too, with ``of=lambda:`` and
-            what is read of, and the one within ends with ``again=True``. An edit that may not be
-            evaluated beside the expression is None. Lines stay where they are.
+            what is read of, and the one within ends with ``again=True``. What may not be evaluated
+            beside each other has ``...`` for an edit. Lines stay where they are.
         """
         puts: dict[tuple[int, int], list[tuple[int, str]]] = {}
         for edit, _, node, put in self._places():
@@ -84,18 +84,20 @@ class Deriver(ABC):
                 changed = [(x, self.text(y)) for x, y in zip(inside, swapped, strict=True)]
             whole = self.read(node)
             for part, instead in changed:
-                plain = self._beside(instead) + (", again=True" if whole else "")
+                plain = self._beside(part, instead) + (", again=True" if whole else "")
                 puts.setdefault(self._span(part), []).append((number, plain))
             if whole:
-                of = _plain(self.text(whole.value))
-                plain = f"{self._beside(self._edited(node, put, whole))}, of=lambda: {of}"
+                plain = self._beside(whole, self._edited(node, put, whole))
+                plain += f", of=lambda: {ast.unparse(whole.value)}"
                 puts.setdefault(self._span(whole), []).append((number, plain))
         # Whoever is within another is written into it; the longest begins first.
         spans = sorted(puts, key=lambda span: (span[0], -span[1]))
         return self._with_choices(0, len(self._whole), spans, puts).decode()
 
-    def _beside(self, text: str) -> str:
-        return _plain(text) if self.may_repeat(text) else "None"
+    def _beside(self, node: ast.expr, put: str) -> str:
+        """An edit, unless it or the expression writes: both are evaluated, and one is chosen."""
+        may = self.may_repeat(ast.unparse(node)) and self.may_repeat(put)
+        return _plain(put) if may else "..."
 
     def _with_choices(
         self,

@@ -146,13 +146,14 @@ class _Chooser:
                 they are constants.
             of: Gives what is read of; only where it is chosen again.
         """
-        if of is not None and number not in self.again:
-            return original
-        self.again.discard(number)
+        if of is not None:
+            if number not in self.again:
+                return original
+            self.again.discard(number)
         kind, result = OTHER, original
         try:
             if of is None or _is_kept_by_threads(of()):
-                edited = edit()
+                edited = edit() if of is None else _opaque(edit())
                 if _is_constant(original, edited):
                     kind = SAME
                 elif made := _selection(original, edited):
@@ -177,6 +178,31 @@ def _is_constant(original: Any, edited: Any) -> bool:
     """Whether both are the same plain constant."""
     plain = (int, float, bool, str, type(None))
     return isinstance(original, plain) and type(original) is type(edited) and original == edited
+
+
+#: By type of a value what holds it in inline PTX.
+_REGISTERS = {"f32": "f", "f64": "d", "i16": "h", "i32": "r", "i64": "l"}
+
+
+def _opaque(value: Any) -> Any:
+    """A number of which the compiler knows nothing, not even that nobody has written it.
+
+    It would select the other one then, and the edit would change nothing.
+
+    Raises:
+        TypeError: It is no number of a type that is passed on.
+    """
+    from cutlass._mlir.dialects import arith, llvm
+    from cutlass.base_dsl.typing import Numeric
+
+    if not isinstance(value, Numeric) or not _of_run_time(value):
+        raise TypeError(f"{type(value).__name__} cannot be read twice")
+    kind, given = type(value), value.ir_value()
+    plain = arith.bitcast(_ir().IntegerType.get_signless(16), given) if kind.width == 16 else given
+    held = _REGISTERS[str(plain.type)]
+    asm = f"mov.b{kind.width} $0, $1;"
+    said = llvm.inline_asm(plain.type, [plain], asm, f"={held},{held}", has_side_effects=False)
+    return kind(arith.bitcast(given.type, said) if plain is not given else said)
 
 
 def _is_kept_by_threads(value: Any) -> bool:
