@@ -52,7 +52,7 @@ class Deriver(ABC):
         """
         return None
 
-    def may_repeat(self, text: str) -> bool:
+    def may_repeat(self, tree: ast.AST) -> bool:
         """Whether an expression may be evaluated twice: it writes nothing. Always, unless."""
         return True
 
@@ -96,8 +96,8 @@ class Deriver(ABC):
 
     def _beside(self, node: ast.expr, put: str) -> str:
         """An edit, unless it or the expression writes: both are evaluated, and one is chosen."""
-        may = self.may_repeat(ast.unparse(node)) and self.may_repeat(put)
-        return _plain(put) if may else "..."
+        edit = ast.parse(put, mode="eval")
+        return ast.unparse(edit) if self.may_repeat(node) and self.may_repeat(edit) else "..."
 
     def _with_choices(
         self,
@@ -169,8 +169,3 @@ class Deriver(ABC):
             if self.is_masked_anyway(node):
                 return
             yield node, f"({self.text(node.left)})", "dropped operand"
-
-
-def _plain(text: str) -> str:
-    """An expression in one line."""
-    return ast.unparse(ast.parse(text, mode="eval"))

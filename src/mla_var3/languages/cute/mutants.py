@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from mla_var3.languages import deriving
@@ -27,9 +27,8 @@ ROUNDS = (1, 3)
 
 def _only_prefetches(function: ast.FunctionDef) -> bool:
     """Whether all that a function does is to ask caches for bytes."""
-    inside = [each for line in function.body for each in ast.walk(line)]
-    stores = any(isinstance(getattr(n, "ctx", None), ast.Store) for n in inside if _is_place(n))
-    if stores or any(isinstance(node, ast.Return) and node.value for node in inside):
+    inside = _inside(function)
+    if _stores(inside) or any(isinstance(node, ast.Return) and node.value for node in inside):
         return False
     calls = [n for n in inside if isinstance(n, ast.Expr) and not isinstance(n.value, ast.Constant)]
     return bool(calls) and all(PREFETCH in ast.unparse(one) for one in calls)
@@ -37,10 +36,9 @@ def _only_prefetches(function: ast.FunctionDef) -> bool:
 
 def _writes(function: ast.FunctionDef) -> bool:
     """Whether a function writes to what outlives it, or calls something for that alone."""
-    inside = [each for line in function.body for each in ast.walk(line)]
-    if any(isinstance(n, ast.Expr) and isinstance(n.value, ast.Call) for n in inside):
-        return True
-    return any(isinstance(getattr(n, "ctx", None), ast.Store) for n in inside if _is_place(n))
+    inside = _inside(function)
+    calls = any(isinstance(n, ast.Expr) and isinstance(n.value, ast.Call) for n in inside)
+    return calls or _stores(inside)
 
 
 def _called(tree: ast.AST) -> set[str]:
@@ -49,9 +47,15 @@ def _called(tree: ast.AST) -> set[str]:
     return {name for f in functions if (name := getattr(f, "attr", getattr(f, "id", None)))}
 
 
-def _is_place(node: ast.AST) -> bool:
-    """Whether a node names a part of an object, which outlives the function."""
-    return isinstance(node, ast.Subscript | ast.Attribute)
+def _inside(function: ast.FunctionDef) -> list[ast.AST]:
+    """All nodes of a function's body."""
+    return [each for line in function.body for each in ast.walk(line)]
+
+
+def _stores(nodes: Iterable[ast.AST]) -> bool:
+    """Whether a part of an object, which outlives the function, is written."""
+    places = (n for n in nodes if isinstance(n, ast.Subscript | ast.Attribute))
+    return any(isinstance(place.ctx, ast.Store) for place in places)
 
 
 class Deriver(deriving.Deriver):
@@ -100,8 +104,8 @@ class Deriver(deriving.Deriver):
             return None
         return above
 
-    def may_repeat(self, text: str) -> bool:
-        return self._writing.isdisjoint(_called(ast.parse(text, mode="eval")))
+    def may_repeat(self, tree: ast.AST) -> bool:
+        return self._writing.isdisjoint(_called(tree))
 
     @cached_property
     def _writing(self) -> frozenset[str]:
